@@ -1,0 +1,1 @@
+"""How peers speak: identity, messages, envelope, directory and data plane."""
