@@ -1,0 +1,67 @@
+# The commands of this repository. Each one works on a fresh clone: it makes .venv first where that is missing.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VENV ?= .venv
+# The first Python of at least 3.11; `make PYTHON=/path/to/python3 …` chooses another.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# More words for the command that a target runs: `make demo ARGS="--rounds 12"`, `make test ARGS="tests/protocol -k tls"`.
+ARGS ?=
+# One benchmark (`codec_int8`) or one area (`codec`).
+ONLY ?=
+
+.PHONY: help setup demo test check bench soak rows docs format wheel clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{ printf "  make %-8s %s\n", $$1, $$2 }'
+
+setup: $(STAMP) ## Make .venv and install everything, with the versions of constraints.txt
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "No Python of version 3.11 or newer was found. Install one, or say make PYTHON=/path/to/python3."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+		echo "$(PYTHON) cannot make virtual environments. Install its venv module (Debian: apt install python3-venv)."; exit 1; }
+	@echo "Installing into $(VENV). The first time this takes some minutes."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+demo: setup ## Train a small model with a swarm of nodes on this machine (5 minutes)
+	$(BIN)/intellect-node demo $(ARGS)
+
+test: setup ## Run the tests
+	$(BIN)/python -m pytest -m "not soak" $(ARGS)
+
+check: setup ## Lint, format, types, import contracts, wheel, rows
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m tests.repository.wheel dist
+	$(BIN)/python -m tests.repository.rows
+
+bench: setup ## Run the benchmarks (ONLY=name or area); results in runs/bench
+	$(BIN)/python -m tests.bench $(ONLY)
+
+soak: setup ## Run the slow suites
+	$(BIN)/python -m pytest -m soak $(ARGS) || { status=$$?; test $$status -eq 5 && echo "There is no slow suite yet."; }
+
+rows: setup ## Show which tests pin which row of docs/failure-modes.md
+	@$(BIN)/python -m tests.repository.rows
+
+docs: setup ## Write the generated parts of docs/
+	$(BIN)/python -m tests.repository.troubleshooting
+
+format: setup ## Put the code into its one format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+wheel: setup ## Build the wheel into dist/
+	$(BIN)/python -m tests.repository.wheel dist
+
+clean: ## Remove what the other commands made, .venv included
+	rm -rf $(VENV) build dist runs *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

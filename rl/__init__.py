@@ -1,0 +1,1 @@
+"""Reinforcement learning: environments, rollouts, losses and validators. Nothing is here yet."""

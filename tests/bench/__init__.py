@@ -1,0 +1,1 @@
+"""Benchmarks: one file each, see runner.py for the contract."""

@@ -1,0 +1,1 @@
+"""Tests of the repository itself: what it ships, says and promises."""

@@ -1,0 +1,1 @@
+"""Proofs of inference: field arithmetic, proof encoding and verification. Nothing is here yet."""
