@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 
+_THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 _LIBRARIES = ("torch", "numpy", "numba", "grpcio", "hivemind", "protobuf")
 
 

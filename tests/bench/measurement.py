@@ -34,8 +34,8 @@ class Measurement:
 def seconds_per_call(call: Callable[[], object], *, at_least: float = 0.5, rounds: int = 5) -> float:
     """Median time of one call, in seconds.
 
-    The call is made once to warm up; then ``rounds`` rounds of as many calls as fill ``at_least / rounds`` seconds
-    are timed. The median of the rounds forgives a machine that does something else for a moment.
+    The call is made once to warm up; then ``rounds`` rounds are timed, each of as many calls as fill
+    ``at_least / rounds`` seconds. Their median forgives a machine that does something else for a moment.
     """
     call()
     start = time.perf_counter()

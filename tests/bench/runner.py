@@ -1,8 +1,8 @@
 """Runs benchmarks, writes one JSON file each, prints one table.
 
 A benchmark is a file of this folder, named after its area (``codec_int8.py``), with a function
-``run() -> Measurement``. Each runs in a process of its own, so that what one imports or which threads it starts
-does not change another's numbers.
+``run() -> Measurement``. Each runs in a process of its own, so that what one imports, or which threads it
+starts, does not change another's numbers.
 """
 
 import importlib.util

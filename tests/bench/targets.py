@@ -1,5 +1,6 @@
 """Targets: what ``targets.toml`` asks of a benchmark's numbers."""
 
+import math
 import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,12 +20,9 @@ class Target:
 
     def met_by(self, value: float) -> bool:
         """Whether the value lies within the bounds; one that is not a number never does."""
-        # Written so that NaN, which compares false with everything, fails.
-        return (
-            (self.min is None or value >= self.min)
-            and (self.max is None or value <= self.max)
-            and value == value
-        )
+        above = self.min is None or value >= self.min
+        below = self.max is None or value <= self.max
+        return above and below and not math.isnan(value)
 
     def __str__(self) -> str:
         parts = [f"≥ {self.min:g}"] if self.min is not None else []
