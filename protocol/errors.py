@@ -73,6 +73,8 @@ class Code(StrEnum):
     SHC_NO_HOLDER = "E-SHC-002"
     SHC_BAD_SHARD = "E-SHC-003"
     SHC_MANIFEST = "E-SHC-004"
+    SHC_BUSY = "E-SHC-005"
+    SHC_MISSING = "E-SHC-006"
     # the machine
     SYS_MEMORY = "E-SYS-001"
     SYS_DISK = "E-SYS-002"
@@ -149,6 +151,8 @@ CATALOGUE: dict[Code, Entry] = {
     Code.SHC_NO_HOLDER: Entry(True, "Nobody can give an object", "Wait until a peer that holds it is reachable."),
     Code.SHC_BAD_SHARD: Entry(True, "A shard has wrong bytes", "Nothing: it is fetched from another holder."),
     Code.SHC_MANIFEST: Entry(False, "A manifest is not valid", "Nothing: the peer that offered it is not believed."),
+    Code.SHC_BUSY: Entry(True, "A holder serves as many as it can", "Nothing: the fetch comes back to it."),
+    Code.SHC_MISSING: Entry(False, "The peer does not hold an object", "Nothing: it is fetched from another holder."),
     Code.SYS_MEMORY: Entry(False, "Not enough memory", "Use fewer nodes or a smaller model, or free memory."),
     Code.SYS_DISK: Entry(False, "Not enough disk space", "Free space, or use a --dir on another disk."),
     Code.SYS_VERSION: Entry(False, "A needed library has another version", "Run `make setup`, or install the versions of the constraints file."),
