@@ -25,8 +25,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 		echo "$(PYTHON) cannot make virtual environments. Install its venv module (Debian: apt install python3-venv)."; exit 1; }
 	@echo "Installing into $(VENV). The first time this takes some minutes."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt setuptools
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
 demo: setup ## Train a small model with a swarm of nodes on this machine (5 minutes)
