@@ -1,0 +1,238 @@
+"""The run file: what a run is, and what of this machine the node may use.
+
+A run file is TOML. Every key has a default, so three lines are enough; ``docs/run.example.toml`` lists them all. The
+sections that describe the run are `diloco.config`'s and the same for every member; ``[limits]``, ``[network]`` and
+``[node]`` are this machine's own.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer, PrivateAttr, ValidationError, model_validator
+
+from diloco.config import RunSections, Section
+from node.runfile_lines import key_lines
+from node.runfile_problems import Allowed, Problem, RunFileError, problems_of
+from protocol.errors import Code, NodeError
+from protocol.units import Bytes
+
+SCHEMA_VERSION = 1
+MAX_BYTES = 256 * 1024
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)(b|B)/s")
+_SCALE = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+
+
+def parse_rate(text: str) -> Bytes | None:
+    """Bytes per second from "20 Mb/s" (bits), "2.5 MB/s" (bytes) or "unlimited" (None).
+
+    Raises:
+        ValueError: For any other text, and for less than 1 kB/s.
+    """
+    if text.strip() == "unlimited":
+        return None
+    match = _RATE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a rate")
+    number, scale, unit = match.groups()
+    rate = int(float(number) * _SCALE[scale] / (8 if unit == "b" else 1))
+    if not 1_000 <= rate <= 10**12:
+        raise ValueError("a rate is between 8 kb/s and 8000 Gb/s")
+    return Bytes(rate)
+
+
+def rate_text(rate: int | None) -> str:
+    """The text of a rate, in bits as network links are sold."""
+    if rate is None:
+        return "unlimited"
+    for scale in ("G", "M", "k"):
+        if rate * 8 >= _SCALE[scale]:
+            return f"{rate * 8 / _SCALE[scale]:.10g} {scale}b/s"
+    return f"{rate * 8} b/s"
+
+
+def _size(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return None if value.strip() == "unlimited" else int(Bytes.parse(value))
+
+
+def _size_text(size: int | None) -> str:
+    return "unlimited" if size is None else str(Bytes(size))
+
+
+Rate = Annotated[
+    int | None,
+    Allowed('a rate such as "20 Mb/s" or "2.5 MB/s", or "unlimited"'),
+    BeforeValidator(lambda value: parse_rate(value) if isinstance(value, str) else value),
+    PlainSerializer(rate_text, return_type=str),
+]
+Size = Annotated[
+    int | None,
+    Allowed('a size such as "4 GiB" or "500 MB", or "unlimited"'),
+    BeforeValidator(_size),
+    PlainSerializer(_size_text, return_type=str),
+]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
+Role = Literal["trainer", "coordinator"]
+
+
+class LimitsSection(Section):
+    """`[limits]`: what this node may use at most."""
+
+    upload: Rate = None
+    """Rate of everything the node sends in bulk: rounds and state for joiners."""
+    download: Rate = None
+    """Rate of everything the node fetches in bulk."""
+    memory: Size = None
+    """Memory of the node with its workers; it refuses to start where the model needs more."""
+    disk: Size = None
+    """Disk space of the data directory; it refuses to start where the model needs more."""
+
+
+class NetworkSection(Section):
+    """`[network]`: where the node listens and how others reach it."""
+
+    host: Annotated[str, Field(min_length=1, max_length=255)] = "127.0.0.1"
+    """Address to listen on. "127.0.0.1" is for a swarm on one machine, "0.0.0.0" for one over a network."""
+    port: Port = 0
+    """TCP port of the data plane; 0 takes any free one."""
+    directory_port: Port = 0
+    """TCP port of the directory, by which peers find each other; 0 takes any free one."""
+    announce: Annotated[str, Field(max_length=255)] = ""
+    """Host name or address that others dial, when it is not the one to listen on; empty finds it out."""
+    join: Texts = ()
+    """Multiaddresses of peers to join by, as `--join` gives them."""
+
+
+class LocalNodeSection(Section):
+    """`[node]`: this node itself."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$|^$")] = ""
+    """A name that people see; empty takes the beginning of the peer id."""
+    roles: Annotated[
+        tuple[Role, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value), Field(min_length=1)
+    ] = ("trainer",)
+    """What the node does. `intellect-node init` adds "coordinator" to its first node."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """Worker processes that share the model, one per accelerator."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """What the workers compute on; "auto" takes CUDA where there is a GPU and a torch that can use it."""
+    threads: Annotated[int, Field(ge=0, le=4096)] = 0
+    """Threads of each worker; 0 shares this machine's cores among the workers."""
+
+    @model_validator(mode="after")
+    def _roles_differ(self) -> Self:
+        if len(set(self.roles)) != len(self.roles):
+            raise ValueError("roles names a role twice")
+        return self
+
+
+class RunFile(RunSections):
+    """A whole run file. Made by `load`; `RunFile()` has all defaults."""
+
+    schema_version: Literal[1] = 1
+    """Version of the run file's form."""
+    limits: LimitsSection = LimitsSection()
+    """What this node may use at most."""
+    network: NetworkSection = NetworkSection()
+    """Where the node listens."""
+    node: LocalNodeSection = LocalNodeSection()
+    """This node."""
+
+    _name: str = PrivateAttr(default="run file")
+    _lines: Mapping[str, int] = PrivateAttr(default_factory=dict)
+
+    @property
+    def written(self) -> frozenset[str]:
+        """Dotted keys that the file itself gives, as opposed to defaults. Empty when there was no file."""
+        return frozenset(key for key in self._lines if "." in key)
+
+    def where(self, key: str) -> str:
+        """"RUN.toml, line 7" for a key that the file gives, else "RUN.toml"."""
+        line = self._lines.get(key) or self._lines.get(key.partition(".")[0])
+        return f"{self._name}, line {line}" if line else self._name
+
+    def sections(self) -> RunSections:
+        """The part that describes the run, the same for every member."""
+        return RunSections(**{name: getattr(self, name) for name in RunSections.model_fields})
+
+    def mismatch(self, differing: Iterable[str]) -> NodeError | None:
+        """The error for keys in which this file contradicts a run's genesis; None where it contradicts nothing.
+
+        Keys that the file does not give follow the run and contradict nothing, so a joiner's file may be short.
+
+        Args:
+            differing: Dotted keys, as `Genesis.mismatch` lists them.
+        """
+        wrong = sorted(set(differing) & self.written)
+        if not wrong:
+            return None
+        named = "; ".join(f"{self.where(key)}: `{key}`" for key in wrong[:5])
+        more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+        return NodeError(Code.CFG_GENESIS_MISMATCH, f"The run file differs from the run it is to join ({named}{more}).")
+
+
+def load(path: Path) -> RunFile:
+    """Read and check a run file.
+
+    Raises:
+        NodeError: CFG_UNREADABLE when it cannot be read as TOML.
+        RunFileError: All that is wrong with its keys and values, at once.
+    """
+    return parse(_read(path), path.name)
+
+
+def parse(text: str, name: str = "run file") -> RunFile:
+    """Like `load`, for text that is called `name` in errors."""
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _syntax(name, str(error)) from None
+    except RecursionError:
+        raise NodeError(Code.CFG_UNREADABLE, f"{name} is nested too deeply.") from None
+    lines = key_lines(text)
+    version = content.get("schema_version", SCHEMA_VERSION)
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        sentence = f"`schema_version` is {version}; this software reads version {SCHEMA_VERSION}"
+        fix = "Update intellect-node, or write the file for this version."
+        raise RunFileError(name, (Problem(Code.CFG_BAD_VALUE, "schema_version", lines.get("schema_version"), sentence, fix),))
+    try:
+        runfile = RunFile.model_validate(content)
+    except ValidationError as error:
+        raise RunFileError(name, problems_of(error, RunFile, lines)) from None
+    runfile._name = name
+    runfile._lines = lines
+    return runfile
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        fix = "Write one; three lines are enough, and docs/run.example.toml shows every key."
+        raise NodeError(Code.CFG_UNREADABLE, f"There is no run file {path}.", fix=fix) from None
+    except OSError as error:
+        raise NodeError(Code.CFG_UNREADABLE, f"The run file {path} cannot be read: {error.strerror}.") from None
+    if len(data) > MAX_BYTES:
+        raise NodeError(Code.CFG_UNREADABLE, f"The run file {path} has more than {MAX_BYTES} bytes.")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise NodeError(Code.CFG_UNREADABLE, f"{path.name}, line {line}: the text is not UTF-8.") from None
+
+
+def _syntax(name: str, message: str) -> NodeError:
+    match = re.fullmatch(r"(.*) \(at (line \d+, column \d+|end of document)\)", message, re.DOTALL)
+    what, at = (match[1], match[2]) if match else (message, "")
+    what = what[:1].lower() + what[1:]
+    where = f"{name}, {at}" if at else name
+    return NodeError(
+        Code.CFG_UNREADABLE, f"{where}: {what}.", fix='Correct the TOML there: texts need quotes, as in `name = "demo"`.'
+    )

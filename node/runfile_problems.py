@@ -1,0 +1,233 @@
+"""What is wrong with a run file, in words that name the line, the key and the allowed values."""
+
+import difflib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import annotated_types
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from protocol.errors import CATALOGUE, Code, NodeError
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Goes into a field's `Annotated` to say in words what it takes, where its type does not."""
+
+    words: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a run file.
+
+    Attributes:
+        code: CFG_UNKNOWN_KEY or CFG_BAD_VALUE.
+        key: Dotted key.
+        line: Its line in the file, counted from 1; None where the file does not have it.
+        sentence: What is wrong, without the place and without the full stop.
+        fix: What to do about it.
+    """
+
+    code: Code
+    key: str
+    line: int | None
+    sentence: str
+    fix: str
+
+    def text(self, name: str) -> str:
+        """The whole sentence, with the place in the file called `name`."""
+        return f"{name}, line {self.line}: {self.sentence}." if self.line else f"{name}: {self.sentence}."
+
+
+class RunFileError(NodeError):
+    """A run file with at least one problem; the error's own code and sentence are those of the first."""
+
+    def __init__(self, name: str, problems: Sequence[Problem]) -> None:
+        self.name = name
+        self.problems = tuple(problems)
+        first = self.problems[0]
+        more = f" ({len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
+        super().__init__(first.code, first.text(name) + more, fix=first.fix)
+
+
+def problems_of(error: ValidationError, model: type[BaseModel], lines: Mapping[str, int]) -> tuple[Problem, ...]:
+    """All problems, in the order of the file, one per key.
+
+    Args:
+        error: What pydantic found.
+        model: The model that it checked.
+        lines: Line of each dotted key.
+    """
+    found: dict[str, Problem] = {}
+    for each in error.errors(include_url=False):
+        problem = _problem(each, model, lines)
+        found.setdefault(problem.key or problem.sentence, problem)
+    return tuple(sorted(found.values(), key=lambda problem: problem.line or 0))
+
+
+def _problem(error: Any, model: type[BaseModel], lines: Mapping[str, int]) -> Problem:
+    kind, path = error["type"], tuple(error["loc"])
+    if kind == "extra_forbidden":
+        return _unknown(tuple(str(part) for part in path), model, lines)
+    owner, field, used = _resolve(model, path)
+    key = ".".join(str(part) for part in path[:used])
+    message = str(error.get("ctx", {}).get("error", error["msg"]))
+    if field is None or _model_of(field) is not None:
+        if kind != "value_error":
+            sentence = f"`{key}` must be a section: write [{key}] and its keys below it" if key else message
+            return Problem(Code.CFG_BAD_VALUE, key, lines.get(key), sentence, _fix(Code.CFG_BAD_VALUE))
+        where, line = _place_in(message, key, owner, lines)
+        return Problem(Code.CFG_BAD_VALUE, where, line, f"[{key}] {message}" if key else message, _fix(Code.CFG_BAD_VALUE))
+    shown = _shown(error["input"])
+    item = "".join(f"[{part}]" for part in path[used:] if isinstance(part, int))
+    sentence = f"`{key}{item}` must be {allowed_item(field) if item else allowed(field)}, not {shown}"
+    if kind == "value_error" and not _same_meaning(message, shown):
+        sentence += f": {message.rstrip('.')}"
+    return Problem(Code.CFG_BAD_VALUE, key, lines.get(key), sentence, _fix(Code.CFG_BAD_VALUE))
+
+
+def _unknown(path: tuple[str, ...], model: type[BaseModel], lines: Mapping[str, int]) -> Problem:
+    key = ".".join(path)
+    owner, _, used = _resolve(model, path[:-1])
+    inside = ".".join(path[:used])
+    near = difflib.get_close_matches(path[-1], list(owner.model_fields), n=1, cutoff=0.6)
+    elsewhere = [
+        f"{name}.{path[-1]}"
+        for name, field in model.model_fields.items()
+        if (section := _model_of(field)) is not None and path[-1] in section.model_fields
+    ]
+    if near:
+        hint = f"did you mean `{f'{inside}.{near[0]}' if inside else near[0]}`?"
+    elif elsewhere:
+        hint = f"did you mean `{elsewhere[0]}`?"
+    else:
+        hint = ""
+    place = f"[{inside}] has" if inside else "a run file has"
+    sentence = f"`{key}` is not a known key" + (f" - {hint}" if hint else "")
+    known = f"{place} {', '.join(owner.model_fields)}"
+    sentence = f"{sentence} ({known})" if hint else f"{sentence}: {known}"
+    return Problem(Code.CFG_UNKNOWN_KEY, key, lines.get(key), sentence, _fix(Code.CFG_UNKNOWN_KEY))
+
+
+def _resolve(model: type[BaseModel], path: Sequence[object]) -> tuple[type[BaseModel], FieldInfo | None, int]:
+    """The model and field that a path leads to, and how many of its parts are keys."""
+    field: FieldInfo | None = None
+    used = 0
+    for part in path:
+        inner = _model_of(field) if field is not None else model
+        if inner is None or part not in inner.model_fields:
+            break
+        model, field, used = inner, inner.model_fields[str(part)], used + 1
+    if field is not None and (inner := _model_of(field)) is not None:
+        model = inner
+    return model, field, used
+
+
+def _model_of(field: FieldInfo) -> type[BaseModel] | None:
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _place_in(
+    message: str, section: str, model: type[BaseModel], lines: Mapping[str, int]
+) -> tuple[str, int | None]:
+    """The first key that a sentence about several keys names and that the file gives; else the section."""
+    for word in re.findall(r"[a-z_]+(?:\.[a-z_]+)?", message):
+        key = f"{section}.{word}" if section and word in model.model_fields else word
+        if "." in key and key in lines:
+            return key, lines[key]
+    return section, lines.get(section)
+
+
+def _same_meaning(message: str, shown: str) -> bool:
+    """Whether a parser's message only repeats that the value is not of the allowed form."""
+    return message.startswith((shown, shown.replace('"', "'"))) or "such as" in message
+
+
+def _shown(value: object) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (ValueError, RecursionError):
+        text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _fix(code: Code) -> str:
+    return CATALOGUE[code].fix
+
+
+def allowed(field: FieldInfo) -> str:
+    """What a field takes, in words, such as "a whole number from 1 to 31"."""
+    return _words(field.annotation, tuple(field.metadata))
+
+
+def allowed_item(field: FieldInfo) -> str:
+    """What one item of a list field takes."""
+    return _words(*_unwrap(get_args(field.annotation)[0]))
+
+
+def _unwrap(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    if get_origin(kind) is Annotated:
+        inner, *metadata = get_args(kind)
+        kind, more = _unwrap(inner)
+        return kind, (*more, *metadata)
+    return kind, ()
+
+
+def _words(kind: Any, metadata: tuple[Any, ...]) -> str:
+    kind, inner = _unwrap(kind)
+    metadata = (*inner, *metadata)
+    for each in metadata:
+        if isinstance(each, Allowed):
+            return each.words
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return " or ".join(_words(arg, metadata) for arg in args if arg is not NoneType)
+    if origin is Literal:
+        *most, last = (_shown(arg) for arg in args)
+        return f"{', '.join(most)} or {last}" if most else last
+    if origin is tuple:
+        if args[-1] is Ellipsis:
+            return f"a list, each item {_words(args[0], ())}"
+        return f"a list of {len(args)}, each {_words(args[0], ())}"
+    if kind is bool:
+        return "true or false"
+    if kind is timedelta:
+        return 'a duration such as "5 s", "250 ms" or "2 min"'
+    if kind in (int, float):
+        return ("a whole number" if kind is int else "a number") + _bounds(metadata)
+    pattern = next((each.pattern for each in _flattened(metadata) if getattr(each, "pattern", None)), None)
+    if pattern is not None and "12D3KooW" in str(pattern):
+        return "a peer id that begins with 12D3KooW"
+    return "text" + (f" of the form {pattern}" if pattern is not None else "")
+
+
+def _flattened(metadata: tuple[Any, ...]) -> list[Any]:
+    flat: list[Any] = []
+    for each in metadata:
+        flat += each.metadata if isinstance(each, FieldInfo) else [each]
+    return flat
+
+
+def _bounds(metadata: tuple[Any, ...]) -> str:
+    low = high = step = ""
+    for each in _flattened(metadata):
+        match each:
+            case annotated_types.Ge(ge):
+                low = f" from {ge:,}"
+            case annotated_types.Gt(gt):
+                low = f" above {gt:,}"
+            case annotated_types.Le(le):
+                high = f" to {le:,}" if low.startswith(" from") else f" and at most {le:,}" if low else f" of at most {le:,}"
+            case annotated_types.Lt(lt):
+                high = f" and below {lt:,}" if low else f" below {lt:,}"
+            case annotated_types.MultipleOf(multiple):
+                step = f", a multiple of {multiple:,}"
+    return low + high + step
