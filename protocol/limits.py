@@ -1,0 +1,62 @@
+"""Every bound of this package in one place."""
+
+from datetime import timedelta
+
+from protocol.units import Bytes
+
+MAX_CONTROL = Bytes.parse("4 MiB")
+"""The largest ``max_bytes`` that a control message may declare."""
+
+MAX_BULK = Bytes.parse("8 MiB")
+"""The largest ``max_bytes`` that a bulk message or frame may declare."""
+
+MAX_HEADER = Bytes.parse("1 KiB")
+"""The largest header of an envelope."""
+
+MAX_SIGNATURE = 255
+"""The largest signature in an envelope; Ed25519 needs 64, a simulation's keyed hash 32."""
+
+FRAME_SLACK = Bytes.parse("64 KiB")
+"""What gRPC accepts beyond the largest declared message: an envelope's header and signature fit well within."""
+
+MAX_NAME = 64
+"""Characters in a message's name."""
+
+MAX_FIELDS = 128
+"""Fields in one message class."""
+
+MAX_SENTENCE = 400
+"""Characters of another peer's error text that are kept and shown."""
+
+MAX_CERTIFICATE = Bytes.parse("4 KiB")
+"""A peer's certificate as PEM text; ours have about 700 bytes."""
+
+REPLAY_WINDOW = 1024
+"""How far behind a sender's newest sequence number an older one may still arrive, once."""
+
+REPLAY_BOOTS = 16
+"""How many earlier boot numbers of one sender are remembered, to be refused."""
+
+MAX_CALLS = 1024
+"""Calls that one endpoint serves at the same time; gRPC refuses those beyond it."""
+
+SEND_TIMEOUT = timedelta(seconds=10)
+"""How long a one-way message waits for its acknowledgement when the caller says nothing."""
+
+CONNECT_TIMEOUT = timedelta(seconds=5)
+"""How long one attempt to connect may take."""
+
+BACKOFF_FIRST = timedelta(milliseconds=200)
+"""The first pause after a failed attempt to connect; it grows by 1.6 with a jitter of a fifth."""
+
+BACKOFF_LAST = timedelta(seconds=3)
+"""The longest pause between attempts to connect."""
+
+KEEPALIVE_CONTROL = timedelta(seconds=5)
+"""A quiet control connection is probed after this, and given up after as long again without an answer."""
+
+KEEPALIVE_BULK = timedelta(seconds=30)
+"""The same for bulk connections, whose probes queue behind megabytes on a slow link."""
+
+STALL = timedelta(seconds=60)
+"""A reader that takes nothing of a stream for this long is given up by the sender."""

@@ -1,0 +1,248 @@
+"""The decorators that turn a plain class into a message: ``@message``, ``@request``, ``@part``, and ``field``.
+
+A declared class is a frozen dataclass whose values are checked on construction. All limits are mandatory arguments,
+so a message without a size, a rate or a time-out does not import.
+"""
+
+import dataclasses
+import re
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar, dataclass_transform, get_type_hints
+
+from protocol import limits
+from protocol.messages.fields import METADATA, SPEC, Wanted, checked, declaration_error, read_field
+from protocol.messages.registry import REGISTRY, Plane, Role, Spec, spec_of
+from protocol.units import Bytes, Rate, duration
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9]+(-[a-z0-9]+)*)+")
+_AUDIENCE = re.compile(r"anyone|member|operator|role:[a-z0-9-]+")
+
+
+def field(
+    number: int,
+    *,
+    default: Any = dataclasses.MISSING,
+    default_factory: Any = dataclasses.MISSING,
+    kind: str | None = None,
+    max_items: int | None = None,
+    max_bytes: str | int | None = None,
+) -> Any:
+    """One field of a message.
+
+    Args:
+        number: The protobuf field number; it never changes and is never used for anything else.
+        default: What the field is when neither the caller nor the wire names it. A field that is added to a message
+            in use needs one, or means zero (empty text, no items, false) when an older peer leaves it out.
+        default_factory: Makes the default, for tests that need a fresh one.
+        kind: The wire's number type where it is not the usual one: ``sint64``, ``fixed64``, ``uint32`` or ``sint32``
+            instead of ``uint64`` for int, ``float`` instead of ``double`` for float.
+        max_items: The most items of a tuple or map.
+        max_bytes: The most bytes of one text or bytes value (``"4 KiB"``).
+    """
+    if isinstance(default, list | dict):
+        default_factory, default = (lambda value=default: value), dataclasses.MISSING
+    bound = None if max_bytes is None else int(Bytes.parse(max_bytes))
+    metadata = {METADATA: Wanted(number, kind, max_items, bound)}
+    if default_factory is not dataclasses.MISSING:
+        return dataclasses.field(default_factory=default_factory, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def message(
+    name: str,
+    *,
+    version: int,
+    max_bytes: str | int,
+    rate: str | Rate,
+    audience: str,
+    plane: str = "control",
+    reserved: tuple[int, ...] = (),
+) -> Callable[[type[T]], type[T]]:
+    """Declares a message: something told to a peer, or the reply to a request.
+
+    Args:
+        name: ``area.kebab-case``, unique in the process.
+        version: Whole number from 1; see :class:`protocol.messages.registry.Spec`.
+        max_bytes: The largest encoding, ``"4 KiB"``.
+        rate: How often one peer may send it, ``"10/s"``.
+        audience: Who may send it: ``anyone``, ``member``, ``operator`` or ``role:…``.
+        plane: ``"control"`` (sealed in an envelope) or ``"bulk"`` (authenticated by its connection only).
+        reserved: Numbers of fields that were removed.
+
+    Raises:
+        NodeError: ``E-WIRE-001`` at import, naming what is wrong.
+    """
+    caller = _caller_names()
+
+    def declare(cls: type[T]) -> type[T]:
+        spec = _declare(cls, caller, Role.MESSAGE, name, version, max_bytes, rate, audience, plane, reserved)
+        REGISTRY.add(spec)
+        return cls
+
+    return declare
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def request(
+    name: str,
+    *,
+    version: int,
+    max_bytes: str | int,
+    rate: str | Rate,
+    timeout: str | timedelta,
+    replies: type[Any],
+    audience: str | None = None,
+    stream: bool = False,
+    plane: str = "control",
+    reserved: tuple[int, ...] = (),
+) -> Callable[[type[T]], type[T]]:
+    """Declares a request: something asked of a peer, answered by ``replies`` or a stream of them.
+
+    Args:
+        name: As in :func:`message`.
+        version: As in :func:`message`.
+        max_bytes: As in :func:`message`.
+        rate: As in :func:`message`.
+        timeout: How long the whole answer may take; of a stream, how long one reply may, unless the caller says more.
+        replies: The message class of the reply.
+        audience: Who may ask; the audience of the reply's class unless given.
+        stream: Whether the answer is a stream of replies.
+        plane: As in :func:`message`; it decides for the replies too.
+        reserved: As in :func:`message`.
+
+    Raises:
+        NodeError: ``E-WIRE-001`` at import, naming what is wrong.
+    """
+    caller = _caller_names()
+
+    def declare(cls: type[T]) -> type[T]:
+        answer = spec_of(replies)
+        if answer.role is not Role.MESSAGE:
+            raise declaration_error(f"{name}: the reply {answer.name} has to be declared with @message.")
+        asked = audience if audience is not None else answer.audience
+        spec = _declare(cls, caller, Role.REQUEST, name, version, max_bytes, rate, asked, plane, reserved)
+        if spec.plane is Plane.CONTROL and answer.max_bytes > limits.MAX_CONTROL:
+            raise declaration_error(f"{name}: replies of {answer.max_bytes} need plane=\"bulk\".")
+        try:
+            limit = duration(timeout)
+        except ValueError as error:
+            raise declaration_error(f"{name}: {error}.") from error
+        if limit <= timedelta():
+            raise declaration_error(f"{name}: the time-out has to be longer than nothing.")
+        spec = dataclasses.replace(spec, timeout=limit, replies=replies, stream=stream)
+        setattr(cls, SPEC, spec)
+        REGISTRY.add(spec)
+        return cls
+
+    return declare
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def part(cls: type[T]) -> type[T]:
+    """Declares a class that only occurs inside messages; their limits hold for it.
+
+    Raises:
+        NodeError: ``E-WIRE-001`` at import, naming what is wrong.
+    """
+    _declare(cls, _caller_names(), Role.PART, cls.__name__, 1, limits.MAX_BULK, None, "anyone", "control", ())
+    return cls
+
+
+def _caller_names() -> dict[str, Any]:
+    """The names visible where the decorator is written, for classes inside functions with annotations as text."""
+    return dict(sys._getframe(2).f_locals)
+
+
+def _declare(
+    cls: type[Any],
+    caller: dict[str, Any],
+    role: Role,
+    name: str,
+    version: int,
+    max_bytes: str | int,
+    rate: str | Rate | None,
+    audience: str,
+    plane: str,
+    reserved: tuple[int, ...],
+) -> Spec:
+    if role is not Role.PART and (not _NAME.fullmatch(name) or len(name) > limits.MAX_NAME):
+        raise declaration_error(f"{name!r} is no message name: write area.kebab-case, at most {limits.MAX_NAME} letters.")
+    if not isinstance(version, int) or version < 1:
+        raise declaration_error(f"{name}: the version is a whole number from 1 on, not {version!r}.")
+    if not _AUDIENCE.fullmatch(audience):
+        raise declaration_error(f"{name}: the audience {audience!r} is none of anyone, member, operator, role:….")
+    if plane not in tuple(Plane):
+        raise declaration_error(f"{name}: the plane {plane!r} is neither control nor bulk.")
+    try:
+        size = Bytes.parse(max_bytes)
+        how_often = None if rate is None else Rate.parse(rate)
+    except ValueError as error:
+        raise declaration_error(f"{name}: {error}.") from error
+    most = limits.MAX_CONTROL if plane == "control" and role is not Role.PART else limits.MAX_BULK
+    if not 0 < size <= most:
+        raise declaration_error(f"{name}: max_bytes is {size}; the {plane} plane carries 1 B to {most}.")
+    _make_dataclass(cls, name)
+    hints = _hints(cls, caller)
+    fields = [read_field(cls.__name__, each.name, hints[each.name], each) for each in dataclasses.fields(cls)]
+    numbers = [each.number for each in fields]
+    if len(fields) > limits.MAX_FIELDS:
+        raise declaration_error(f"{name} has {len(fields)} fields, {limits.MAX_FIELDS} are allowed.")
+    for number in numbers:
+        if numbers.count(number) > 1:
+            raise declaration_error(f"{name}: two fields have the number {number}.")
+        if number in reserved:
+            raise declaration_error(f"{name}: the number {number} is reserved.")
+    spec = Spec(
+        cls=cls,
+        role=role,
+        name=name,
+        version=version,
+        fields=tuple(sorted(fields, key=lambda each: each.number)),
+        max_bytes=size,
+        rate=how_often,
+        audience=audience,
+        plane=Plane(plane),
+        timeout=None,
+        replies=None,
+        stream=False,
+        reserved=frozenset(reserved),
+        doc=(cls.__doc__ or "").strip(),
+    )
+    setattr(cls, SPEC, spec)
+    return spec
+
+
+def _hints(cls: type[Any], caller: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(cls, localns=caller)
+    except NameError as error:
+        raise declaration_error(f"{cls.__name__}: {error}; a part is declared before the message that holds it.") from error
+
+
+def _make_dataclass(cls: type[Any], name: str) -> None:
+    """Makes the class a frozen dataclass whose values are checked on construction, before its own ``__post_init__``."""
+    own: Callable[[Any], None] | None = vars(cls).get("__post_init__")
+
+    def check_values(self: Any) -> None:
+        owner = type(self).__name__
+        for spec in spec_of(type(self)).fields:
+            value = getattr(self, spec.name)
+            clean = checked(owner, spec, value)
+            if clean is not value:
+                object.__setattr__(self, spec.name, clean)
+        if own is not None:
+            own(self)
+
+    doc = cls.__doc__
+    cls.__post_init__ = check_values
+    cls.__own_check__ = own  # decoded values have the right types already; only this remains to be asked
+    try:
+        dataclasses.dataclass(frozen=True)(cls)
+    except (TypeError, ValueError) as error:
+        raise declaration_error(f"{name}: {error}.") from error
+    cls.__doc__ = doc  # dataclass invents one from the signature, which says nothing on the wire

@@ -1,0 +1,310 @@
+"""Messages as bytes: standard protobuf, with descriptors built from the classes by the official runtime.
+
+Every message class gets a descriptor pool of its own with one file that holds it and all of its parts, so that no
+name can collide with anything else in the process.
+"""
+
+from collections.abc import Callable
+from dataclasses import MISSING
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from protocol.errors import Code, NodeError
+from protocol.messages.fields import FieldSpec, FrozenMap, Shape, check_items, check_length, zero_of
+from protocol.messages.registry import Spec, spec_of
+from protocol.units import Bytes
+
+T = TypeVar("T")
+
+_UNKNOWN = "__unknown_fields__"
+_Proto = descriptor_pb2.FieldDescriptorProto
+_TYPES: dict[str, "descriptor_pb2.FieldDescriptorProto.Type.ValueType"] = {
+    "bool": _Proto.TYPE_BOOL,
+    "string": _Proto.TYPE_STRING,
+    "bytes": _Proto.TYPE_BYTES,
+    "double": _Proto.TYPE_DOUBLE,
+    "float": _Proto.TYPE_FLOAT,
+    "uint64": _Proto.TYPE_UINT64,
+    "sint64": _Proto.TYPE_SINT64,
+    "fixed64": _Proto.TYPE_FIXED64,
+    "uint32": _Proto.TYPE_UINT32,
+    "sint32": _Proto.TYPE_SINT32,
+    "enum": _Proto.TYPE_ENUM,
+    "message": _Proto.TYPE_MESSAGE,
+}
+
+
+def encode(message: Any) -> bytes:
+    """The message as protobuf bytes, the same for the same message always; fields of a newer version are kept.
+
+    Raises:
+        NodeError: ``E-WIRE-002`` if it is larger than its class allows.
+    """
+    spec = spec_of(type(message))
+    data = _shape_of(type(message)).to_wire(message).SerializeToString(deterministic=True)
+    if len(data) > spec.max_bytes:
+        raise NodeError(Code.WIRE_TOO_LARGE, f"A {spec.name} has {len(data)} bytes, {int(spec.max_bytes)} are allowed.")
+    return data
+
+
+def decode(cls: type[T], data: bytes) -> T:
+    """The message that ``data`` encodes. Its size is checked first, its bounds before the message exists.
+
+    Raises:
+        NodeError: ``E-WIRE-002`` too large, ``E-WIRE-003`` not protobuf, ``E-WIRE-004`` a value breaks a bound.
+    """
+    spec = spec_of(cls)
+    if len(data) > spec.max_bytes:
+        raise NodeError(Code.WIRE_TOO_LARGE, f"A {spec.name} has {len(data)} bytes, {int(spec.max_bytes)} are allowed.")
+    shape = _shape_of(cls)
+    try:
+        wire = shape.factory.FromString(data)
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise NodeError(Code.WIRE_MALFORMED, f"A {spec.name} of {len(data)} bytes is not valid protobuf.") from error
+    message: T = shape.from_wire(wire)
+    return message
+
+
+def descriptor_of(cls: type[Any]) -> descriptor_pb2.FileDescriptorProto:
+    """The protobuf file that a message class stands for."""
+    return _describe_file(spec_of(cls))[0]
+
+
+class _WireShape:
+    """How one class maps to its protobuf class, both ways."""
+
+    def __init__(self, spec: Spec, factory: type[Message], parts: "dict[type[Any], _WireShape]") -> None:
+        self.spec = spec
+        self.factory = factory
+        self.writers: list[tuple[str, bool, Callable[[Any], Any] | None]] = []
+        self.message_maps: list[tuple[str, _WireShape]] = []
+        self.readers: list[tuple[str, Callable[[Any], Any]]] = []
+        self.own_check: Callable[[Any], None] | None = getattr(spec.cls, "__own_check__", None)
+        for field in spec.fields:
+            inner = parts[field.python] if field.kind == "message" else None
+            if field.shape is Shape.MAP and inner is not None:
+                self.message_maps.append((field.name, inner))
+            else:
+                self.writers.append((field.name, field.shape is Shape.OPTIONAL, _writer(field, inner)))
+            self.readers.append((field.name, _reader(spec.cls.__name__, field, inner)))
+
+    def to_wire(self, message: Any) -> Message:
+        values = {}
+        held = message.__dict__
+        for name, optional, convert in self.writers:
+            value = held[name]
+            if optional and value is None:
+                continue
+            values[name] = value if convert is None else convert(value)
+        wire = self.factory(**values)
+        for name, inner in self.message_maps:
+            target = getattr(wire, name)
+            for key, value in held[name].items():
+                target[key].CopyFrom(inner.to_wire(value))
+        unknown = held.get(_UNKNOWN)
+        if unknown:
+            wire.MergeFromString(unknown)
+        return wire
+
+    def from_wire(self, wire: Message) -> Any:
+        message = object.__new__(self.spec.cls)
+        held = message.__dict__
+        for name, read in self.readers:
+            held[name] = read(wire)
+        unknown = UnknownFieldSet(wire)  # type: ignore[no-untyped-call]
+        if len(unknown):
+            held[_UNKNOWN] = _unknown_bytes(unknown)
+        if self.own_check is not None:
+            try:
+                self.own_check(message)
+            except ValueError as error:
+                raise NodeError(Code.WIRE_INVALID, f"A {self.spec.name} is not valid: {error}.") from error
+        return message
+
+
+def _writer(field: FieldSpec, inner: _WireShape | None) -> Callable[[Any], Any] | None:
+    item: Callable[[Any], Any] | None = None
+    if field.kind == "enum":
+        item = _value_of
+    elif inner is not None:
+        item = inner.to_wire
+    if item is None:
+        return None
+    convert = item
+    if field.shape is Shape.MANY:
+        return lambda value: [convert(each) for each in value]
+    if field.shape is Shape.MAP:
+        return lambda value: {key: convert(each) for key, each in value.items()}
+    return convert
+
+
+def _value_of(member: Any) -> int:
+    return int(member.value)
+
+
+def _reader(owner: str, field: FieldSpec, inner: _WireShape | None) -> Callable[[Any], Any]:
+    """A function from a protobuf object to the value of one field, checked against the field's bounds."""
+    name, item = field.name, _item_reader(owner, field, inner)
+    if field.shape is Shape.MANY:
+
+        def read_many(wire: Any) -> Any:
+            values = getattr(wire, name)
+            check_items(owner, field, len(values))
+            return tuple(values) if item is None else tuple([item(each) for each in values])
+
+        return read_many
+    if field.shape is Shape.MAP:
+
+        def read_map(wire: Any) -> Any:
+            values = getattr(wire, name)
+            check_items(owner, field, len(values))
+            if item is None:
+                return FrozenMap(values)
+            return FrozenMap({key: item(values[key]) for key in values})
+
+        return read_map
+    if field.shape is Shape.OPTIONAL or field.presence or inner is not None:
+        missing = None if field.shape is Shape.OPTIONAL else field.default
+
+        def read_present(wire: Any) -> Any:
+            if not wire.HasField(name):
+                if inner is not None and field.shape is Shape.ONE and missing is MISSING:
+                    raise NodeError(Code.WIRE_INVALID, f"{owner}.{name} is missing.")
+                return missing
+            value = getattr(wire, name)
+            return value if item is None else item(value)
+
+        return read_present
+    if item is None:
+        return lambda wire: getattr(wire, name)
+    return lambda wire: item(getattr(wire, name))
+
+
+def _item_reader(owner: str, field: FieldSpec, inner: _WireShape | None) -> Callable[[Any], Any] | None:
+    if inner is not None:
+        return inner.from_wire
+    if field.kind == "enum":
+        members = {member.value: member for member in field.python}
+
+        def read_enum(value: int) -> Any:
+            member = members.get(value)
+            if member is None:
+                raise NodeError(Code.WIRE_INVALID, f"{owner}.{field.name} is {value}, no {field.python.__name__}.")
+            return member
+
+        return read_enum
+    if field.python is Bytes:
+        return Bytes
+    if field.max_bytes is not None or field.exact_bytes is not None:
+
+        def read_bounded(value: Any) -> Any:
+            check_length(owner, field, value)
+            return value
+
+        return read_bounded
+    return None
+
+
+def _unknown_bytes(fields: Any) -> bytes:
+    """Fields that this version does not know, as the bytes they came in."""
+    parts = []
+    for field in fields:
+        tag = field.field_number << 3
+        if field.wire_type == 0:
+            parts.append(_varint(tag) + _varint(field.data))
+        elif field.wire_type == 1:
+            parts.append(_varint(tag | 1) + int(field.data).to_bytes(8, "little"))
+        elif field.wire_type == 2:
+            parts.append(_varint(tag | 2) + _varint(len(field.data)) + bytes(field.data))
+        elif field.wire_type == 3:
+            parts.append(_varint(tag | 3) + _unknown_bytes(field.data) + _varint(tag | 4))
+        else:
+            parts.append(_varint(tag | 5) + int(field.data).to_bytes(4, "little"))
+    return b"".join(parts)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+@lru_cache(maxsize=4096)
+def _shape_of(cls: type[Any]) -> _WireShape:
+    file, names = _describe_file(spec_of(cls))
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)  # type: ignore[no-untyped-call]
+    shapes: dict[type[Any], _WireShape] = {}
+    for each, name in names.items():  # parts come before what holds them
+        factory = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{name}"))  # type: ignore[no-untyped-call]
+        shapes[each] = _WireShape(spec_of(each), factory, shapes)
+    return shapes[cls]
+
+
+def _describe_file(spec: Spec) -> tuple[descriptor_pb2.FileDescriptorProto, dict[type[Any], str]]:
+    area = spec.name.rpartition(".")[0].replace("-", "_") or "parts"
+    file = descriptor_pb2.FileDescriptorProto(name=f"{spec.name}.proto", package=area, syntax="proto3")
+    names: dict[type[Any], str] = {}
+    _describe_class(spec, file, names)
+    return file, names
+
+
+def _describe_class(spec: Spec, file: descriptor_pb2.FileDescriptorProto, names: dict[type[Any], str]) -> None:
+    for field in spec.fields:
+        if field.kind == "message" and field.python not in names:
+            _describe_class(spec_of(field.python), file, names)
+    name = spec.cls.__name__
+    while name in names.values():
+        name += "_"
+    names[spec.cls] = name
+    target = file.message_type.add(name=name)
+    for field in spec.fields:
+        _describe_field(field, target, file.package, names)
+    for number in sorted(spec.reserved):
+        target.reserved_range.add(start=number, end=number + 1)
+
+
+def _describe_field(
+    field: FieldSpec, target: descriptor_pb2.DescriptorProto, package: str, names: dict[type[Any], str]
+) -> None:
+    path = f".{package}.{target.name}"
+    made = target.field.add(name=field.name, number=field.number, label=_Proto.LABEL_OPTIONAL)
+    if field.shape is Shape.MAP:
+        entry_name = "".join(word.capitalize() for word in field.name.split("_")) + "Entry"
+        entry = target.nested_type.add(name=entry_name)
+        entry.options.map_entry = True
+        entry.field.add(name="key", number=1, label=_Proto.LABEL_OPTIONAL, type=_TYPES[field.key or "string"])
+        value = entry.field.add(name="value", number=2, label=_Proto.LABEL_OPTIONAL)
+        made.label, made.type, made.type_name = _Proto.LABEL_REPEATED, _Proto.TYPE_MESSAGE, f"{path}.{entry_name}"
+        made = value
+    made.type = _TYPES[field.kind]
+    if field.kind == "message":
+        made.type_name = f".{package}.{names[field.python]}"
+    elif field.kind == "enum":
+        made.type_name = f"{path}.{_describe_enum(field, target)}"
+    if field.shape is Shape.MANY:
+        made.label = _Proto.LABEL_REPEATED
+    elif field.presence and field.kind != "message":
+        made.proto3_optional = True
+        made.oneof_index = len(target.oneof_decl)
+        target.oneof_decl.add(name=f"_{field.name}")
+
+
+def _describe_enum(field: FieldSpec, target: descriptor_pb2.DescriptorProto) -> str:
+    name = field.python.__name__
+    if any(each.name == name for each in target.enum_type):
+        return name
+    prefix = "".join(f"_{letter}" if letter.isupper() else letter for letter in name).strip("_").upper()
+    described = target.enum_type.add(name=name)
+    if zero_of("enum", field.python) is None:
+        described.value.add(name=f"{prefix}_UNSPECIFIED", number=0)
+    for member in sorted(field.python, key=lambda each: each.value):
+        described.value.add(name=f"{prefix}_{member.name}", number=member.value)
+    return name
