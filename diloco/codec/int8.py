@@ -1,0 +1,75 @@
+"""Blockwise int8: 256 values share one fp32 scale.
+
+Bytes of n values: ceil(n / 256) scales (fp32, little-endian), then n levels (int8). scale = absmax / 127,
+level = value * (127 / absmax) rounded half to even; −128 is unused. The error of a value is at most half a
+scale.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from diloco.codec import kernels
+from diloco.codec.base import Buffer, Codec, Floats, aligned, flat, refuse_value
+from diloco.codec.limits import BLOCK
+from protocol.errors import Code, NodeError
+
+_SCALE_BYTES = 4
+
+
+class Int8Codec(Codec):
+    """1.016 bytes per value."""
+
+    name = "int8"
+
+    def nbytes(self, n: int) -> int:
+        """Scales of the begun blocks, then one byte per value."""
+        return _blocks(n) * _SCALE_BYTES + n
+
+    def encode(self, values: Floats) -> bytes:
+        """See :meth:`Codec.encode`; blocks whose values are all below ``limits.SMALLEST`` become zeros."""
+        values = flat(values)
+        encoded = np.empty(self.nbytes(values.size), np.uint8)
+        border = _blocks(values.size) * _SCALE_BYTES
+        bad = kernels.encode_int8(values, encoded[:border].view(np.float32), encoded[border:].view(np.int8))
+        if bad != kernels.VALID:
+            start = bad * BLOCK
+            block = values[start : start + BLOCK]
+            raise refuse_value(values, start + kernels.first_bad_value(block))
+        return encoded.tobytes()
+
+    def check(self, data: Buffer, n: int) -> None:
+        """See :meth:`Codec.check`; also refuses a level of −128 and levels beside a scale of 0."""
+        self._parts(data, n)
+
+    def decode_into(self, data: Buffer, out: Floats) -> None:
+        """See :meth:`Codec.decode_into`."""
+        scales, levels = self._parts(data, out.size)
+        kernels.decode_int8(scales, levels, flat(out))
+
+    def accumulate(self, total: Floats, data: Buffer, weight: float) -> None:
+        """See :meth:`Codec.accumulate`."""
+        scales, levels = self._parts(data, total.size)
+        kernels.accumulate_int8(flat(total), scales, levels, np.float32(weight))
+
+    def blend(self, mean: Floats, data: Buffer, ratio: float) -> None:
+        """See :meth:`Codec.blend`."""
+        scales, levels = self._parts(data, mean.size)
+        kernels.blend_int8(flat(mean), scales, levels, np.float32(ratio))
+
+    def _parts(self, data: Buffer, n: int) -> tuple[Floats, npt.NDArray[np.int8]]:
+        """Checked scales and levels."""
+        self.check_length(data, n)
+        blocks = _blocks(n)
+        scales = aligned(data, np.float32, blocks)
+        levels = np.frombuffer(data, np.int8, n, blocks * _SCALE_BYTES)
+        bad = kernels.check_int8(scales, levels)
+        if bad != kernels.VALID:
+            raise NodeError(
+                Code.TRN_CODEC,
+                f"Block {bad} with scale {float(scales[bad]):g} is none that the int8 codec makes.",
+            )
+        return scales, levels
+
+
+def _blocks(n: int) -> int:
+    return -(-n // BLOCK)
