@@ -27,7 +27,7 @@ def status_rows(text: str) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in rows[2:]]
 
 
-def tests_of(path: Path) -> set[str]:
+def names_in(path: Path) -> set[str]:
     """Names of a file's test functions, with their class where they have one."""
     names = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -52,7 +52,7 @@ def test_each_row_of_the_status_table_names_tests_or_says_not_run(what: str, sho
     for test in named:
         file, _, name = test.partition("::")
         assert (ROOT / file).is_file(), f"{file} does not exist"
-        assert not name or name in tests_of(ROOT / file), f"{file} has no {name}"
+        assert not name or name in names_in(ROOT / file), f"{file} has no {name}"
 
 
 def test_the_status_table_says_what_a_gpu_has_not_shown() -> None:
