@@ -17,6 +17,7 @@ class Code(StrEnum):
     CFG_BAD_VALUE = "E-CFG-003"
     CFG_GENESIS_MISMATCH = "E-CFG-004"
     CFG_GENESIS_INVALID = "E-CFG-005"
+    CFG_USAGE = "E-CFG-006"
     # identity and keys
     ID_PERMISSIONS = "E-ID-001"
     ID_UNREADABLE = "E-ID-002"
@@ -80,6 +81,9 @@ class Code(StrEnum):
     SYS_DISK = "E-SYS-002"
     SYS_VERSION = "E-SYS-003"
     SYS_NOT_RUNNING = "E-SYS-004"
+    SYS_CLOCK = "E-SYS-005"
+    SYS_FILES = "E-SYS-006"
+    SYS_DEVICE = "E-SYS-007"
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,7 @@ CATALOGUE: dict[Code, Entry] = {
     Code.CFG_BAD_VALUE: Entry(False, "A value in the run file is not allowed", "Use one of the values that the message names."),
     Code.CFG_GENESIS_MISMATCH: Entry(False, "The run file does not match the run", "Use the run file that the run was made from, or another --dir."),
     Code.CFG_GENESIS_INVALID: Entry(False, "The genesis is not valid", "Fetch it again from a peer of the run, or make a new run with `intellect-node init`."),
+    Code.CFG_USAGE: Entry(False, "The command line is not understood", "Run `intellect-node --help`, or the command with --help."),
     Code.ID_PERMISSIONS: Entry(False, "Others can read a key file", "Run `chmod 600` on the file that the message names."),
     Code.ID_UNREADABLE: Entry(False, "A key file cannot be read", "Restore the key file from a copy, or move it away to get a new identity."),
     Code.ID_BAD_PEER: Entry(False, "Not an Ed25519 peer id", "Use a peer id that begins with 12D3KooW."),
@@ -157,6 +162,9 @@ CATALOGUE: dict[Code, Entry] = {
     Code.SYS_DISK: Entry(False, "Not enough disk space", "Free space, or use a --dir on another disk."),
     Code.SYS_VERSION: Entry(False, "A needed library has another version", "Run `make setup`, or install the versions of the constraints file."),
     Code.SYS_NOT_RUNNING: Entry(False, "No node runs there", "Start it with `intellect-node run`, or name its directory with --dir."),
+    Code.SYS_CLOCK: Entry(False, "The clock is wrong", "Set the machine's clock, best by a time service such as chrony or systemd-timesyncd."),
+    Code.SYS_FILES: Entry(False, "Too few open files are allowed", "Raise the limit, for example with `ulimit -n 4096`."),
+    Code.SYS_DEVICE: Entry(False, "The accelerator cannot be used", "Set node.device to \"cpu\", or install the GPU's driver and a torch that supports it."),
 }
 
 
