@@ -11,70 +11,58 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PrivateAttr, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, PrivateAttr, ValidationError, model_validator
 
 from diloco.config import RunSections, Section
 from node.runfile_lines import key_lines
 from node.runfile_problems import Allowed, Problem, RunFileError, problems_of
 from protocol.errors import Code, NodeError
-from protocol.units import Bytes
+from protocol.units import Bytes, bandwidth
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 256 * 1024
 
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)(b|B)/s")
-_SCALE = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+_SMALLEST_RATE = Bytes(1_000)
 
 
-def parse_rate(text: str) -> Bytes | None:
-    """Bytes per second from "20 Mb/s" (bits), "2.5 MB/s" (bytes) or "unlimited" (None).
-
-    Raises:
-        ValueError: For any other text, and for less than 1 kB/s.
-    """
-    if text.strip() == "unlimited":
+def _rate(value: Any) -> Bytes | None:
+    if value is None or value == "unlimited":
         return None
-    match = _RATE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not a rate")
-    number, scale, unit = match.groups()
-    rate = int(float(number) * _SCALE[scale] / (8 if unit == "b" else 1))
-    if not 1_000 <= rate <= 10**12:
-        raise ValueError("a rate is between 8 kb/s and 8000 Gb/s")
-    return Bytes(rate)
+    if not isinstance(value, str | Bytes):
+        raise ValueError("a rate is text, because it needs a unit")
+    rate = bandwidth(value)
+    if rate < _SMALLEST_RATE:
+        raise ValueError("at least 8 kb/s are needed")
+    return rate
 
 
-def rate_text(rate: int | None) -> str:
-    """The text of a rate, in bits as network links are sold."""
+def rate_text(rate: Bytes | None) -> str:
+    """The text of a rate, in bits as network links are sold: "20 Mb/s"."""
     if rate is None:
         return "unlimited"
-    for scale in ("G", "M", "k"):
-        if rate * 8 >= _SCALE[scale]:
-            return f"{rate * 8 / _SCALE[scale]:.10g} {scale}b/s"
-    return f"{rate * 8} b/s"
+    unit, scale = next((each for each in (("Gb", 10**9), ("Mb", 10**6), ("kb", 10**3)) if rate * 8 >= each[1]), ("b", 1))
+    return f"{rate * 8 / scale:.10g} {unit}/s"
 
 
-def _size(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    return None if value.strip() == "unlimited" else int(Bytes.parse(value))
+def _size(value: Any) -> Bytes | None:
+    if value is None or value == "unlimited":
+        return None
+    if not isinstance(value, str | Bytes):
+        raise ValueError("a size is text, because it needs a unit")
+    return Bytes.parse(value)
 
 
-def _size_text(size: int | None) -> str:
-    return "unlimited" if size is None else str(Bytes(size))
-
-
-Rate = Annotated[
-    int | None,
+Bandwidth = Annotated[
+    Bytes | None,
     Allowed('a rate such as "20 Mb/s" or "2.5 MB/s", or "unlimited"'),
-    BeforeValidator(lambda value: parse_rate(value) if isinstance(value, str) else value),
+    PlainValidator(_rate),
     PlainSerializer(rate_text, return_type=str),
 ]
 Size = Annotated[
-    int | None,
+    Bytes | None,
     Allowed('a size such as "4 GiB" or "500 MB", or "unlimited"'),
-    BeforeValidator(_size),
-    PlainSerializer(_size_text, return_type=str),
+    PlainValidator(_size),
+    PlainSerializer(lambda size: "unlimited" if size is None else str(size), return_type=str),
 ]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
@@ -84,10 +72,10 @@ Role = Literal["trainer", "coordinator"]
 class LimitsSection(Section):
     """`[limits]`: what this node may use at most."""
 
-    upload: Rate = None
-    """Rate of everything the node sends in bulk: rounds and state for joiners."""
-    download: Rate = None
-    """Rate of everything the node fetches in bulk."""
+    upload: Bandwidth = None
+    """What the node sends in bulk, rounds and state for joiners together. Bytes per second in the code."""
+    download: Bandwidth = None
+    """What the node fetches in bulk."""
     memory: Size = None
     """Memory of the node with its workers; it refuses to start where the model needs more."""
     disk: Size = None

@@ -13,7 +13,14 @@ import annotated_types
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from diloco.config import PEER_ID_PATTERN
 from protocol.errors import CATALOGUE, Code, NodeError
+
+_PATTERNS = {
+    r"^[a-z0-9][a-z0-9-]{0,62}$": "at most 63 lower-case letters, digits and dashes, a dash not first",
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$|^$": "at most 63 letters, digits, dots, dashes and underscores, a letter or digit first",
+}
+"""What a pattern means, for those who do not read patterns."""
 
 
 @dataclass(frozen=True)
@@ -97,23 +104,29 @@ def _unknown(path: tuple[str, ...], model: type[BaseModel], lines: Mapping[str, 
     key = ".".join(path)
     owner, _, used = _resolve(model, path[:-1])
     inside = ".".join(path[:used])
-    near = difflib.get_close_matches(path[-1], list(owner.model_fields), n=1, cutoff=0.6)
-    elsewhere = [
-        f"{name}.{path[-1]}"
-        for name, field in model.model_fields.items()
-        if (section := _model_of(field)) is not None and path[-1] in section.model_fields
-    ]
-    if near:
-        hint = f"did you mean `{f'{inside}.{near[0]}' if inside else near[0]}`?"
-    elif elsewhere:
-        hint = f"did you mean `{elsewhere[0]}`?"
-    else:
-        hint = ""
+    near = _nearest(path[-1], inside, owner, model)
+    hint = f"did you mean `{near}`?" if near else ""
     place = f"[{inside}] has" if inside else "a run file has"
     sentence = f"`{key}` is not a known key" + (f" - {hint}" if hint else "")
     known = f"{place} {', '.join(owner.model_fields)}"
     sentence = f"{sentence} ({known})" if hint else f"{sentence}: {known}"
     return Problem(Code.CFG_UNKNOWN_KEY, key, lines.get(key), sentence, _fix(Code.CFG_UNKNOWN_KEY))
+
+
+def _nearest(name: str, inside: str, owner: type[BaseModel], model: type[BaseModel]) -> str | None:
+    """The known key that was most likely meant: one of the same section, else one of another."""
+    elsewhere = {
+        key: f"{other}.{key}"
+        for other, field in reversed(model.model_fields.items())
+        if (section := _model_of(field)) is not None
+        for key in section.model_fields
+    }
+    if name not in elsewhere:
+        own = difflib.get_close_matches(name, owner.model_fields, n=1, cutoff=0.6)
+        if own:
+            return f"{inside}.{own[0]}" if inside else own[0]
+    other = difflib.get_close_matches(name, elsewhere, n=1, cutoff=0.8)
+    return elsewhere[other[0]] if other else None
 
 
 def _resolve(model: type[BaseModel], path: Sequence[object]) -> tuple[type[BaseModel], FieldInfo | None, int]:
@@ -204,9 +217,9 @@ def _words(kind: Any, metadata: tuple[Any, ...]) -> str:
     if kind in (int, float):
         return ("a whole number" if kind is int else "a number") + _bounds(metadata)
     pattern = next((each.pattern for each in _flattened(metadata) if getattr(each, "pattern", None)), None)
-    if pattern is not None and "12D3KooW" in str(pattern):
+    if pattern == PEER_ID_PATTERN:
         return "a peer id that begins with 12D3KooW"
-    return "text" + (f" of the form {pattern}" if pattern is not None else "")
+    return "text" + (f" of {_PATTERNS.get(str(pattern), f'the form {pattern}')}" if pattern is not None else "")
 
 
 def _flattened(metadata: tuple[Any, ...]) -> list[Any]:
@@ -221,13 +234,17 @@ def _bounds(metadata: tuple[Any, ...]) -> str:
     for each in _flattened(metadata):
         match each:
             case annotated_types.Ge(ge):
-                low = f" from {ge:,}"
+                low = f" from {_number(ge)}"
             case annotated_types.Gt(gt):
-                low = f" above {gt:,}"
+                low = f" above {_number(gt)}"
             case annotated_types.Le(le):
-                high = f" to {le:,}" if low.startswith(" from") else f" and at most {le:,}" if low else f" of at most {le:,}"
+                high = f" to {_number(le)}" if low.startswith(" from") else f" and at most {_number(le)}" if low else f" of at most {_number(le)}"
             case annotated_types.Lt(lt):
-                high = f" and below {lt:,}" if low else f" below {lt:,}"
+                high = f" and below {_number(lt)}" if low else f" below {_number(lt)}"
             case annotated_types.MultipleOf(multiple):
-                step = f", a multiple of {multiple:,}"
+                step = f", a multiple of {_number(multiple)}"
     return low + high + step
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}".removesuffix(".0")
