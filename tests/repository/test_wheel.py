@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repository.wheel import PACKAGES, build, complaints, contents
+from tests.repository.wheel import PACKAGES, ROOT, build, complaints, contents
 
 
 @pytest.fixture(scope="module")
@@ -30,3 +30,19 @@ def test_foreign_and_missing_files_are_complaints() -> None:
     assert {f"The package {package} is missing." for package in PACKAGES if package != "protocol"} <= set(
         said
     )
+
+
+def test_the_image_is_built_from_all_of_our_packages() -> None:
+    dockerfile = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    for package in PACKAGES:
+        assert f"COPY {package} {package}" in dockerfile
+        assert f"!{package}" in ignored
+
+
+def test_the_image_runs_the_command_as_a_user_without_rights() -> None:
+    dockerfile = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
+    for target in ("cuda", "cpu"):
+        stage = dockerfile.split(f" AS {target}\n", 1)[1].split("\nFROM ", 1)[0]
+        assert "\nUSER node\n" in stage
+        assert 'ENTRYPOINT ["intellect-node"]' in stage
