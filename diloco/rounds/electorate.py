@@ -1,0 +1,79 @@
+"""Who decides a round: quorums, leaders, the next electorate. Pure functions of the chain."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from blake3 import blake3
+
+from diloco.rounds.statements import Elector
+
+
+def is_quorum(present: Collection[str], electorate: Sequence[Elector], tie_breaker: str) -> bool:
+    """Whether ``present`` holds more than half of an electorate, or exactly half with its tie-breaker."""
+    voters = {elector.peer for elector in electorate}
+    held = voters.intersection(present)
+    if 2 * len(held) > len(voters):
+        return True
+    return bool(voters) and 2 * len(held) == len(voters) and tie_breaker in held
+
+
+def draw_order(purpose: str, beacon: bytes, peers: Iterable[str]) -> list[str]:
+    """Order peers by rendezvous hashing: a pure function of beacon and purpose that no key can be minted to win."""
+    prefix = purpose.encode() + b"\0" + beacon + b"\0"
+    return sorted(peers, key=lambda peer: (blake3(prefix + peer.encode()).digest(), peer))
+
+
+def leader_order(run: str, round_number: int, beacon: bytes, electorate: Sequence[Elector], failed: Collection[str]) -> list[str]:
+    """Leaders of a round by attempt: position ``a mod len`` leads attempt a. Recently failed leaders come last."""
+    drawn = draw_order(f"leader/{run}/{round_number}", beacon, (elector.peer for elector in electorate))
+    return sorted(drawn, key=lambda peer: peer in failed)
+
+
+def next_beacon(beacon: bytes, round_number: int, value_parts: bytes = b"") -> bytes:
+    """The beacon after a round.
+
+    Without reveals this is a hash chain from the start record's beacon: unpredictable to nobody, but the same for
+    all and not steered by anyone's choice of key within the run.
+    """
+    return blake3(b"intellect.beacon\0" + beacon + round_number.to_bytes(8, "big", signed=True) + value_parts).digest()
+
+
+def next_electorate(
+    electorate: Sequence[Elector],
+    listed: Collection[str],
+    leaving: Collection[str],
+    newcomers: Sequence[str],
+    max_voters: int,
+) -> tuple[tuple[Elector, ...], bool]:
+    """The voters of the next round (ROUNDS rule 10).
+
+    Args:
+        electorate: Voters of this round.
+        listed: Peers whose Ready the value lists.
+        leaving: Listed peers that asked to leave.
+        newcomers: Seated peers with a listed Ready at the base, in order of admission digest.
+        max_voters: Most seats that vote.
+
+    Returns:
+        The electorate ordered by peer id, and whether the run is ``stopped`` because nobody stays.
+    """
+    stayers = [Elector(peer=e.peer) for e in electorate if e.peer in listed and e.peer not in leaving]
+    if not stayers:
+        return tuple(electorate), True
+    absent = [Elector(peer=e.peer, absent=e.absent + 1) for e in electorate if e.peer not in listed and e.absent == 0]
+    chosen = list(stayers)
+    if 2 * len(stayers) >= len(stayers) + len(absent):  # the next tie-breaker is a stayer, so half is enough
+        chosen += absent
+    known = {elector.peer for elector in electorate}
+    for peer in newcomers:
+        if peer in known or len(chosen) >= max_voters or 2 * len(stayers) < len(chosen) + 1:
+            continue
+        chosen.append(Elector(peer=peer))
+    return tuple(sorted(chosen, key=lambda elector: elector.peer)), False
+
+
+def next_tie_breaker(current: str, electorate: Sequence[Elector], stayers: Collection[str], beacon: bytes) -> str:
+    """The tie-breaker stays while present, else the first present stayer in beacon order; never a new seat."""
+    present = [e.peer for e in electorate if e.absent == 0 and e.peer in stayers]
+    if current in present or not present:
+        return current
+    return draw_order("tie-breaker", beacon, present)[0]

@@ -1,0 +1,204 @@
+"""What happens to the round machine (events) and what it asks for (effects). Both are plain frozen data."""
+
+from dataclasses import dataclass
+
+from diloco.rounds.certificate import Certified
+from diloco.rounds.planning import Plan
+from diloco.rounds.statements import Close, Pass, Proposal, Ready, ReducedChunk, Vote
+from protocol.envelope import Sealed
+
+Statement = Ready | Proposal | Close | Vote | Pass
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """A frozen contribution as the machine knows it; the bytes stay at the rim.
+
+    Attributes:
+        tokens: Tokens trained on; 0 when the member has nothing to give.
+        samples: Sample positions trained on, from the start of the lease.
+        commitment: Merkle root over the encoded chunks, empty when nothing.
+        norms: Squared L2 norm per chunk.
+    """
+
+    tokens: int = 0
+    samples: int = 0
+    commitment: bytes = b""
+    norms: tuple[float, ...] = ()
+
+
+# ---- events
+
+
+@dataclass(frozen=True)
+class StateReady:
+    """The outer state of a round is in memory and has this digest."""
+
+    round: int
+    base: bytes
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The contribution of the lease that starts there is frozen and encoded."""
+
+    lease_start: int
+    contribution: Contribution
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A statement whose envelope has been verified, from a peer or from oneself."""
+
+    sealed: Sealed[Statement]
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """The leader holds every reduced chunk of an attempt, durably."""
+
+    attempt: int
+    chunks: tuple[ReducedChunk, ...]
+
+
+@dataclass(frozen=True)
+class Held:
+    """Every byte that a value names is held durably and passed this member's own checks."""
+
+    value: bytes
+
+
+@dataclass(frozen=True)
+class Unheld:
+    """The bytes that a value names cannot be had, or fail the checks."""
+
+    value: bytes
+    reason: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Someone showed a certified value that follows the tip; it has been verified."""
+
+    certified: Certified
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A peer is believed dead: connection refused, or silent for too long."""
+
+    peer: str
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A peer gave a sign of life."""
+
+    peer: str
+
+
+@dataclass(frozen=True)
+class Leave:
+    """The operator of this node asks it to drain."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = StateReady | Trained | Arrived | Reduced | Held | Unheld | Decision | Gone | Seen | Leave | Tick
+
+# ---- effects
+
+
+@dataclass(frozen=True)
+class Persist:
+    """Write promise and vote to disk (fsync) before anything after it is carried out."""
+
+    epoch: int
+    round: int
+    promised: int
+    voted_attempt: int
+    voted_value: bytes
+    voted_close: bytes
+
+
+@dataclass(frozen=True)
+class Say:
+    """Sign a statement and give it to all members, oneself included; repeat it until the round is decided."""
+
+    body: Statement
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """Begin the reduce of a free proposal."""
+
+    attempt: int
+    leader: str
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Abandon:
+    """Stop the reduce of earlier attempts."""
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Get and check every byte a value names, then report ``Held`` or ``Unheld``.
+
+    Attributes:
+        value: Encoded value.
+        plan: The plan it was recomputed from; None for a value taken up from an earlier attempt.
+    """
+
+    value: bytes
+    plan: Plan | None
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The round is decided: store the certificate, then apply.
+
+    Attributes:
+        certified: Value and votes.
+        spent: Whether this member's contribution is in it, so that a new one is due.
+    """
+
+    certified: Certified
+    spent: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A peer spoke of a decided round: send it the certificates from that round on."""
+
+    peer: str
+    round: int
+
+
+@dataclass(frozen=True)
+class CatchUp:
+    """A peer spoke of a later round or epoch: ask it for the certificates since."""
+
+    peer: str
+
+
+@dataclass(frozen=True)
+class Resync:
+    """A quorum reports another base: fetch the state that has this digest, then report ``StateReady``."""
+
+    base: bytes
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something worth a line in the event log."""
+
+    kind: str
+    fields: tuple[tuple[str, object], ...] = ()
+
+
+Effect = Persist | Say | Reduce | Abandon | Fetch | Commit | Answer | CatchUp | Resync | Note

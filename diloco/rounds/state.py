@@ -1,0 +1,204 @@
+"""The round machine's state, and what can be read off it without changing it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from statistics import median
+
+from diloco.rounds import planning
+from diloco.rounds.certificate import Certified
+from diloco.rounds.electorate import is_quorum
+from diloco.rounds.events import Contribution
+from diloco.rounds.planning import Plan, Rules
+from diloco.rounds.statements import Close, Lease, Proposal, Ready, Value, Vote
+from protocol.envelope import Sealed
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Deadlines of a round, on the member's own monotonic clock (ROUNDS rules 8 and 13).
+
+    Attributes:
+        floor: A leader waits at least this long for Readys.
+        factor: ... and this many times their median.
+        mad: ... and the median plus this many median absolute deviations.
+        most: ... but never longer than this after the round began.
+        attempt: Length of attempt 0 after that.
+        growth: Each attempt is this many times longer.
+        longest: Bound of both; must exceed the longest reduce.
+        grace: How much longer an attempt goes on when its leader is believed dead.
+    """
+
+    floor: timedelta = timedelta(seconds=10)
+    factor: float = 1.5
+    mad: float = 4.0
+    most: timedelta = timedelta(seconds=120)
+    attempt: timedelta = timedelta(seconds=60)
+    growth: float = 1.5
+    longest: timedelta = timedelta(minutes=10)
+    grace: timedelta = timedelta(seconds=1)
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """The last vote given in a round, as it stands on disk."""
+
+    attempt: int
+    value: bytes
+    close: bytes = b""
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything a member knows about the round after its tip.
+
+    Attributes:
+        me: This member's peer id.
+        rules: What the genesis fixes.
+        timing: Deadlines.
+        boot: Boot nonce of this process.
+        tip: Last certified value.
+        admission: This member's admission (envelope), said until it is in the electorate.
+        abstains: This member's vote record is gone (rule 9).
+        leaving: This member drains.
+        base: Digest of this member's outer state, once it is in memory.
+        contribution: The frozen contribution, once there is one.
+        promised: Highest attempt promised in this round; -1 before.
+        recovered: Promise found on disk at start: no attempt up to it is led.
+        said: Attempt of the last Ready said; -1 before.
+        proposed: Highest attempt in which this member proposed or closed; -1 before.
+        ballot: Last vote in this round.
+        vote_said: Attempt of the last vote said; -1 before.
+        readys: Ready of the highest attempt, per peer.
+        arrivals: Seconds after the start of the round at which each peer's first Ready came.
+        proposal: The proposal of the current attempt, verified.
+        plan: What it means when it is free.
+        forced: The value that it takes up when it is not, else empty.
+        closes: Verified Close per attempt.
+        bodies: Encoded values by digest.
+        votes: Votes by (attempt, digest), per peer.
+        passed: Attempts that their leader gave up.
+        held: Digests of values whose bytes are held.
+        fetching: Digests of values being fetched.
+        unheld: Digests of values whose bytes cannot be had.
+        gone: Peers believed dead.
+        began: When the round began here, seconds.
+        attempt_began: When the current attempt began here, seconds.
+        timer: When the current attempt ends, seconds; None while no quorum is ready.
+        resynced: Base that was last asked for.
+    """
+
+    me: str
+    rules: Rules
+    timing: Timing
+    boot: bytes
+    tip: Certified
+    admission: bytes = b""
+    abstains: bool = False
+    leaving: bool = False
+    base: bytes | None = None
+    contribution: Contribution | None = None
+    promised: int = -1
+    recovered: int = -1
+    said: int = -1
+    proposed: int = -1
+    ballot: Ballot | None = None
+    vote_said: int = -1
+    readys: Mapping[str, Sealed[Ready]] = field(default_factory=dict)
+    arrivals: Mapping[str, float] = field(default_factory=dict)
+    proposal: Sealed[Proposal] | None = None
+    plan: Plan | None = None
+    forced: bytes = b""
+    closes: Mapping[int, Sealed[Close]] = field(default_factory=dict)
+    bodies: Mapping[bytes, bytes] = field(default_factory=dict)
+    votes: Mapping[tuple[int, bytes], Mapping[str, Sealed[Vote]]] = field(default_factory=dict)
+    passed: frozenset[int] = frozenset()
+    held: frozenset[bytes] = frozenset()
+    fetching: frozenset[bytes] = frozenset()
+    unheld: frozenset[bytes] = frozenset()
+    gone: frozenset[str] = frozenset()
+    began: float = 0.0
+    attempt_began: float = 0.0
+    timer: float | None = None
+    resynced: bytes = b""
+
+    @property
+    def value(self) -> Value:
+        """The last certified value."""
+        return self.tip.value
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the current round."""
+        return self.value.epoch
+
+    @property
+    def round(self) -> int:
+        """The round being decided."""
+        return self.value.round + 1
+
+    @property
+    def attempt(self) -> int:
+        """The attempt this member is in."""
+        return max(self.promised, 0)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is complete."""
+        return bool(self.rules.rounds) and self.round >= self.rules.rounds
+
+    @property
+    def lease(self) -> Lease | None:
+        """What this member is to train in this round."""
+        return next((lease for lease in self.value.leases if lease.peer == self.me), None)
+
+    @property
+    def votes_here(self) -> bool:
+        """Whether this member is a voter of this round with a whole record."""
+        return not self.abstains and any(e.peer == self.me for e in self.value.electorate)
+
+    def leader(self, attempt: int) -> str:
+        """Who leads an attempt of this round."""
+        order = planning.leaders(self.rules, self.value)
+        return order[attempt % len(order)]
+
+    def is_quorum(self, peers: set[str]) -> bool:
+        """Whether peers are a quorum of this round's electorate."""
+        return is_quorum(peers, self.value.electorate, self.value.tie_breaker)
+
+    def listed(self, attempt: int) -> dict[str, Ready]:
+        """The Readys that a proposal of ``attempt`` would list: voters of exactly that attempt, others of any."""
+        voters = {elector.peer for elector in self.value.electorate}
+        return {
+            peer: sealed.message
+            for peer, sealed in sorted(self.readys.items())
+            if peer not in voters or sealed.message.attempt == attempt
+        }
+
+    def expected(self) -> set[str]:
+        """Whose Ready a leader waits for: voters and members that are not believed dead."""
+        return ({e.peer for e in self.value.electorate} | set(self.value.members)) - self.gone
+
+    def missing(self) -> list[str]:
+        """Who is expected and has not said Ready for the current attempt."""
+        here = self.listed(self.attempt)
+        return sorted(peer for peer in self.expected() if peer not in here)
+
+    def ready_deadline(self) -> float:
+        """Until when a leader waits for Readys (rule 13), seconds on this member's clock."""
+        floor = self.timing.floor.total_seconds()
+        if self.attempt > 0:
+            return self.attempt_began + floor
+        here = self.listed(0)
+        times = [self.arrivals[peer] for peer in here if peer in self.arrivals]
+        if not times:
+            return self.began + floor
+        middle = median(times)
+        spread = median(abs(t - middle) for t in times)
+        wait = max(self.timing.factor * middle, middle + self.timing.mad * spread, floor)
+        return self.began + min(wait, max(middle, self.timing.most.total_seconds()))
+
+    def attempt_length(self) -> float:
+        """Length of the current attempt's timer, seconds."""
+        length = self.timing.attempt.total_seconds() * self.timing.growth ** min(self.attempt, 32)
+        return min(length, self.timing.longest.total_seconds())

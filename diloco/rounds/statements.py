@@ -1,0 +1,283 @@
+"""What members of a run say to one another about a round.
+
+Each class is a *statement*: its sender signs it without naming a recipient, so that it can be shown to others as
+evidence. Statements are fresh by their own (epoch, round, attempt), never by a clock.
+"""
+
+from protocol.messages import field, message, part
+
+START_ROUND = -1
+"""The round number of the start record, the value before the first round."""
+
+
+@part
+class Span:
+    """A run of sample positions.
+
+    Attributes:
+        start: First position.
+        count: How many positions, at least 1.
+    """
+
+    start: int = field(1)
+    count: int = field(2)
+
+
+@part
+class Lease:
+    """The sample positions that one member is to train on in one round."""
+
+    peer: str = field(1, max_bytes=64)
+    start: int = field(2)
+    count: int = field(3)
+
+
+@part
+class Elector:
+    """A voter of an electorate.
+
+    Attributes:
+        peer: The voter.
+        absent: For how many values running no Ready of it was listed (0 or 1).
+    """
+
+    peer: str = field(1, max_bytes=64)
+    absent: int = field(2, default=0)
+
+
+@part
+class Ghost:
+    """A newcomer that follows at weight 0, and for how many values it has done so."""
+
+    peer: str = field(1, max_bytes=64)
+    rounds: int = field(2)
+
+
+@part
+class Contributor:
+    """One entry of a roster.
+
+    Attributes:
+        peer: Who contributes.
+        weight: Its weight in the mean (tokens, after the lease and the cap).
+        tokens: Tokens it reports to have trained on.
+        samples: Sample positions it trained on, counted from the start of its lease.
+    """
+
+    peer: str = field(1, max_bytes=64)
+    weight: int = field(2)
+    tokens: int = field(3)
+    samples: int = field(4)
+
+
+@part
+class ReducedChunk:
+    """One chunk of the agreed update.
+
+    Attributes:
+        digest: BLAKE3 of the encoded mean (32 bytes).
+        included: Bit i set: contributor i of the roster is in this mean (little-endian bits).
+    """
+
+    digest: bytes = field(1, max_bytes=32)
+    included: bytes = field(2, max_bytes=512)
+
+
+@part
+class Boot:
+    """The boot nonce under which a node without its vote record may vote again."""
+
+    peer: str = field(1, max_bytes=64)
+    nonce: bytes = field(2, max_bytes=16)
+
+
+@message("round.value", version=1, max_bytes="1 MiB", rate="20/s", audience="member")
+class Value:
+    """What a round decides. Attempt and signatures are not in it: the chain links values.
+
+    Attributes:
+        epoch: Grows with every reset.
+        round: The round it decides; -1 for the start record.
+        previous: Digest of the value before (32 bytes; the genesis hash for the start record).
+        base: State digest on which the round was trained (32 bytes).
+        roster: Who contributed, ordered by peer id.
+        chunks: One entry per chunk of the grid; empty when nobody contributed.
+        leases: Who trains what in the next round.
+        cursor: First sample position never leased.
+        returned: Positions that were leased and of which nothing was certified.
+        electorate: Voters of the next round.
+        members: Members without a seat in the next round.
+        ghosts: Newcomers that still only follow.
+        tie_breaker: The voter with whom exactly half of the next electorate is a quorum.
+        failed_leaders: Leaders of this round's earlier attempts.
+        failed_last: Failed leaders of the value before.
+        failed_before: Failed leaders of the value before that.
+        boots: Boot nonces newly listed.
+        left: Members whose leaving this value certifies.
+        beacon: Public randomness of the next round (32 bytes).
+        tokens: Tokens of all contributors.
+        partial_tokens: Of these, how many are missing in some chunk.
+        stopped: Nobody stays: the electorate is unchanged.
+    """
+
+    epoch: int = field(1)
+    round: int = field(2, kind="sint64")
+    previous: bytes = field(3, max_bytes=32)
+    base: bytes = field(4, max_bytes=32)
+    roster: tuple[Contributor, ...] = field(5, default=(), max_items=4096)
+    chunks: tuple[ReducedChunk, ...] = field(6, default=(), max_items=65536)
+    leases: tuple[Lease, ...] = field(7, default=(), max_items=4096)
+    cursor: int = field(8, default=0)
+    returned: tuple[Span, ...] = field(9, default=(), max_items=4096)
+    electorate: tuple[Elector, ...] = field(10, default=(), max_items=64)
+    members: tuple[str, ...] = field(11, default=(), max_items=4096)
+    ghosts: tuple[Ghost, ...] = field(12, default=(), max_items=4096)
+    tie_breaker: str = field(13, default="", max_bytes=64)
+    failed_leaders: tuple[str, ...] = field(14, default=(), max_items=64)
+    failed_last: tuple[str, ...] = field(15, default=(), max_items=64)
+    boots: tuple[Boot, ...] = field(16, default=(), max_items=64)
+    left: tuple[str, ...] = field(17, default=(), max_items=4096)
+    beacon: bytes = field(18, default=b"", max_bytes=32)
+    tokens: int = field(19, default=0)
+    partial_tokens: int = field(20, default=0)
+    stopped: bool = field(21, default=False)
+    failed_before: tuple[str, ...] = field(22, default=(), max_items=64)
+
+
+@message("round.start", version=1, max_bytes="256 KiB", rate="20/s", audience="member")
+class Start:
+    """The start record, signed with the operator's key: it counts as the certificate of round -1.
+
+    Attributes:
+        value: Encoded ``Value`` of round -1.
+    """
+
+    value: bytes = field(1, max_bytes=262144)
+
+
+@message("round.ready", version=1, max_bytes="4 MiB", rate="50/s", audience="member")
+class Ready:
+    """A promise to ignore lower attempts, and the description of a frozen contribution.
+
+    Attributes:
+        epoch: Epoch of the round.
+        round: The round.
+        attempt: The attempt that is promised.
+        base: State digest of the sender (32 bytes).
+        tokens: Tokens trained on; 0 where there is no contribution.
+        samples: Sample positions trained on, from the start of the lease.
+        commitment: Merkle root over the encoded chunks (32 bytes), empty without a contribution.
+        norms: Squared L2 norm per chunk of the decoded contribution.
+        boot: Boot nonce of the sender's process (16 bytes).
+        leaving: The sender asks to be left out of the next electorate.
+        lost_record: The sender has no vote record: its Ready counts for no quorum.
+        voted_attempt: One more than the highest attempt in which the sender voted in this round, 0 for none.
+        voted_value: Encoded value of that vote.
+        voted_close: The leader's signed Close for it (envelope bytes).
+        admission: The sender's admission (envelope bytes), from those who are not in the electorate.
+    """
+
+    epoch: int = field(1)
+    round: int = field(2)
+    attempt: int = field(3)
+    base: bytes = field(4, max_bytes=32)
+    tokens: int = field(5, default=0)
+    samples: int = field(6, default=0)
+    commitment: bytes = field(7, default=b"", max_bytes=32)
+    norms: tuple[float, ...] = field(8, default=(), max_items=65536)
+    boot: bytes = field(9, default=b"", max_bytes=16)
+    leaving: bool = field(10, default=False)
+    lost_record: bool = field(11, default=False)
+    voted_attempt: int = field(12, default=0)
+    voted_value: bytes = field(13, default=b"", max_bytes=1048576)
+    voted_close: bytes = field(14, default=b"", max_bytes=1050624)
+    admission: bytes = field(15, default=b"", max_bytes=8192)
+
+
+@message("round.proposal", version=1, max_bytes="4 MiB", rate="20/s", audience="member")
+class Proposal:
+    """The Readys on which the leader of an attempt builds roster, weights and partition, or which force a value on it.
+
+    Attributes:
+        readys: Envelope bytes of the Readys, ordered by sender.
+    """
+
+    epoch: int = field(1)
+    round: int = field(2)
+    attempt: int = field(3)
+    readys: tuple[bytes, ...] = field(4, max_items=4096)
+
+
+@part
+class Move:
+    """A chunk and who owns it from now on."""
+
+    chunk: int = field(1)
+    owner: str = field(2, max_bytes=64)
+
+
+@message("round.reassign", version=1, max_bytes="4 MiB", rate="20/s", audience="member")
+class Reassign:
+    """The leader moves unfinished chunks of lost owners to others.
+
+    Attributes:
+        ownership: Number of the reassignment within the attempt, from 1.
+        moves: All moves of the attempt so far.
+    """
+
+    epoch: int = field(1)
+    round: int = field(2)
+    attempt: int = field(3)
+    ownership: int = field(4)
+    moves: tuple[Move, ...] = field(5, default=(), max_items=65536)
+
+
+@message("round.close", version=1, max_bytes="4 MiB", rate="20/s", audience="member")
+class Close:
+    """The leader has every byte and asks for votes on the value that its proposal leads to.
+
+    Attributes:
+        value: Encoded value.
+    """
+
+    epoch: int = field(1)
+    round: int = field(2)
+    attempt: int = field(3)
+    value: bytes = field(4, max_bytes=1048576)
+
+
+@message("round.vote", version=1, max_bytes="1 KiB", rate="50/s", audience="member")
+class Vote:
+    """The sender holds every byte of a value and votes for it in one attempt. It promises that attempt too."""
+
+    epoch: int = field(1)
+    round: int = field(2)
+    attempt: int = field(3)
+    value: bytes = field(4, max_bytes=32)
+
+
+@message("round.pass", version=1, max_bytes="1 KiB", rate="50/s", audience="member")
+class Pass:
+    """The leader of an attempt gives it up."""
+
+    epoch: int = field(1)
+    round: int = field(2)
+    attempt: int = field(3)
+    reason: str = field(4, default="", max_bytes=200)
+
+
+@message("round.decided", version=1, max_bytes="4 MiB", rate="50/s", audience="member")
+class Decided:
+    """A value with its certificate, or the start record.
+
+    Attributes:
+        value: Encoded value.
+        attempt: The attempt whose votes these are.
+        votes: Envelope bytes of the votes, ordered by sender. Empty for the start record.
+        start: Envelope bytes of the start record, for round -1 only.
+    """
+
+    value: bytes = field(1, max_bytes=1048576)
+    attempt: int = field(2, default=0)
+    votes: tuple[bytes, ...] = field(3, default=(), max_items=64)
+    start: bytes = field(4, default=b"", max_bytes=262144)

@@ -1,0 +1,71 @@
+"""Why a member waits, in plain words: the one object that feeds log, status and demo view."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from diloco.rounds.state import State
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What a member is doing or waiting for.
+
+    Attributes:
+        phase: ``training``, ``ready``, ``reducing``, ``voting``, ``syncing`` or ``finished``.
+        reason: Stable reason code.
+        sentence: One sentence with names and numbers.
+        until: Deadline, seconds on the member's monotonic clock; None where there is none.
+        missing: The peers waited for.
+    """
+
+    phase: str
+    reason: str
+    sentence: str
+    until: float | None = None
+    missing: tuple[str, ...] = ()
+
+
+def waiting(state: State, now: float, name: Callable[[str], str] = lambda peer: peer[-6:]) -> Waiting:
+    """Describe what a member waits for.
+
+    Args:
+        state: The machine's state.
+        now: Seconds on the member's monotonic clock.
+        name: Short name of a peer for the sentence.
+    """
+    number = state.round
+    if state.finished:
+        return Waiting("finished", "finished", f"All {state.rules.rounds} rounds are done; serving the result.")
+    if state.base is None:
+        return Waiting("syncing", "state", f"Preparing the outer state of round {number}.")
+    if state.lease is not None and state.contribution is None:
+        return Waiting("training", "training", f"Training on {state.lease.count} samples for round {number}.")
+    attempt = state.attempt
+    leader = state.leader(attempt)
+    if attempt in state.closes or any(a == attempt for a, _ in state.votes):
+        have = max((len(v) for (a, _), v in state.votes.items() if a == attempt), default=0)
+        silent = _silent(state, attempt)
+        sentence = f"Round {number}: {have} of {len(state.value.electorate)} votes are in, led by {name(leader)}."
+        return Waiting("voting", "votes", sentence, state.timer, silent)
+    if state.plan is not None:
+        sentence = f"Averaging round {number} with {len(state.plan.roster)} contributors, led by {name(leader)}."
+        return Waiting("reducing", "reduce", sentence, state.timer)
+    missing = tuple(state.missing())
+    ready = len(state.expected()) - len(missing)
+    names = ", ".join(name(peer) for peer in missing[:4]) + (" and others" if len(missing) > 4 else "")
+    if missing:
+        left = max(0.0, state.ready_deadline() - now)
+        sentence = (
+            f"Round {number}: {ready} of {len(state.expected())} members ready, "
+            f"waiting at most {left:.0f} s more for {names}."
+        )
+        if state.timer is None:
+            sentence = f"Round {number}: {ready} of {len(state.expected())} members ready, no quorum yet; missing {names}."
+        return Waiting("ready", "readys", sentence, state.ready_deadline(), missing)
+    sentence = f"Round {number}: everyone is ready, waiting for the proposal of {name(leader)}."
+    return Waiting("ready", "proposal", sentence, state.timer, (leader,))
+
+
+def _silent(state: State, attempt: int) -> tuple[str, ...]:
+    voted = {peer for (a, _), votes in state.votes.items() if a == attempt for peer in votes}
+    return tuple(sorted(e.peer for e in state.value.electorate if e.peer not in voted | state.gone))

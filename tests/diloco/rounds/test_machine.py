@@ -1,0 +1,153 @@
+"""The round machine decides rounds, through faults, without ever deciding one twice."""
+
+import pytest
+
+from tests.diloco.rounds.swarm import Swarm
+
+FIVE = ("anna", "bert", "carl", "dora", "emil")
+
+
+def rounds_done(swarm: Swarm) -> list[int]:
+    return [node.state.round for node in swarm.live()]
+
+
+def test_five_members_decide_every_round_with_everyone_in_it() -> None:
+    swarm = Swarm(FIVE, rounds=6)
+    swarm.run(until=600)
+    assert rounds_done(swarm) == [6] * 5
+    for certified in swarm.nodes["anna"].disk.chain[1:]:
+        assert [entry.peer for entry in certified.value.roster] == list(FIVE)
+        assert certified.attempt == 0
+    swarm.check()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_small_runs_decide_too(count: int) -> None:
+    swarm = Swarm(FIVE[:count], rounds=4)
+    swarm.run(until=600)
+    assert rounds_done(swarm) == [4] * count
+    swarm.check()
+
+
+@pytest.mark.parametrize("victim", FIVE)
+@pytest.mark.parametrize("when", [3.0, 5.5, 6.2, 6.9, 7.4, 7.9, 8.5, 20.0])
+def test_one_killed_member_costs_no_round(victim: str, when: float) -> None:
+    swarm = Swarm(FIVE, rounds=5, seed=int(when * 10))
+    swarm.run(until=when)
+    swarm.kill(victim)
+    swarm.run(until=600)
+    assert rounds_done(swarm) == [5] * 4
+    swarm.check()
+
+
+def test_a_killed_member_leaves_the_electorate_after_two_values() -> None:
+    swarm = Swarm(FIVE, rounds=6)
+    swarm.run(until=3)
+    swarm.kill("carl")
+    swarm.run(until=600)
+    chain = swarm.nodes["anna"].disk.chain
+    voters = [[e.peer for e in c.value.electorate] for c in chain]
+    assert "carl" in voters[1] and "carl" not in voters[2]
+    assert all(lease.peer != "carl" for lease in chain[2].value.leases)
+
+
+def test_a_joiner_votes_and_contributes_from_the_next_round_on() -> None:
+    swarm = Swarm(FIVE[:4], rounds=6)
+    swarm.run(when=lambda: swarm.nodes["anna"].state.round == 2)
+    donor = swarm.nodes["anna"].disk
+    swarm.add("emil", donor.chain, donor.states)
+    swarm._tick("emil")
+    swarm.run(until=600)
+    chain = donor.chain
+    rosters = {c.value.round: [entry.peer for entry in c.value.roster] for c in chain[1:]}
+    assert "emil" not in rosters[2] and "emil" in rosters[3]
+    assert rounds_done(swarm) == [6] * 5
+    swarm.check()
+
+
+def test_a_drainer_is_named_as_leaving_and_its_lease_is_given_to_others() -> None:
+    swarm = Swarm(FIVE, rounds=5)
+    swarm.run(when=lambda: swarm.nodes["bert"].state.round == 1)
+    swarm.leave("bert")
+    swarm.run(until=600)
+    chain = swarm.nodes["anna"].disk.chain
+    assert any("bert" in c.value.left for c in chain)
+    assert all(e.peer != "bert" for e in chain[-1].value.electorate)
+    swarm.check()
+
+
+def test_a_member_that_never_gets_ready_is_left_out_after_one_deadline() -> None:
+    swarm = Swarm(FIVE, rounds=4)
+    swarm.train_time = lambda name, r: 1e6 if name == "dora" else 5.0
+    for name in FIVE:
+        swarm.restart(name)
+    swarm.run(until=2000)
+    assert rounds_done(swarm)[0] == 4
+    assert all(entry.peer != "dora" for c in swarm.nodes["anna"].disk.chain for entry in c.value.roster)
+
+
+@pytest.mark.failure_mode(31)
+@pytest.mark.parametrize("seed", range(12))
+def test_a_cut_in_two_halves_lets_at_most_one_side_decide(seed: int) -> None:
+    swarm = Swarm(FIVE[:4], rounds=8, seed=seed)
+    left = {"anna", "bert"}
+    swarm.run(until=3 + seed)
+    swarm.cut = lambda a, b: (a in left) != (b in left)
+    swarm.run(until=200)
+    swarm.check()
+    swarm.cut = lambda a, b: False
+    swarm.run(until=2000)
+    assert rounds_done(swarm) == [8] * 4
+    swarm.check()
+
+
+@pytest.mark.failure_mode(30)
+@pytest.mark.parametrize("seed", range(40))
+def test_storms_of_loss_kills_and_restarts_never_split_the_chain(seed: int) -> None:
+    swarm = Swarm(FIVE, rounds=6, seed=seed, loss=0.15)
+    down: list[str] = []
+
+    def storm() -> None:
+        if down and swarm.random.random() < 0.5:
+            swarm.restart(down.pop())
+        elif len(down) < 2:
+            victim = swarm.random.choice([n for n in FIVE if n not in down])
+            swarm.kill(victim)
+            down.append(victim)
+        if swarm.now < 150:
+            swarm.at(swarm.now + 2 + 8 * swarm.random.random(), storm)
+        else:
+            for name in list(down):
+                swarm.restart(name)
+            down.clear()
+            swarm.loss = 0.0
+
+    swarm.at(4.0, storm)
+    swarm.run(until=3000, when=lambda: swarm.now > 170 and all(n.state.finished for n in swarm.nodes.values()))
+    swarm.check()
+    assert all(node.state.finished for node in swarm.nodes.values()), rounds_done(swarm)
+
+
+@pytest.mark.failure_mode(7)
+@pytest.mark.parametrize("when", [0.0, 0.3, 0.8, 1.2, 1.6])
+def test_the_leader_dies_and_the_round_is_decided_within_two_attempts(when: float) -> None:
+    swarm = Swarm(FIVE, rounds=3, seed=int(when * 100))
+    leader = swarm.nodes["anna"].state.leader(0)
+    swarm.run(when=lambda: swarm.nodes[leader].state.proposed >= 0)
+    swarm.run(until=swarm.now + when)
+    swarm.kill(leader)
+    swarm.run(until=600)
+    chain = next(n for n in swarm.live()).disk.chain
+    assert len(chain) == 4 and chain[1].attempt <= 1
+    swarm.check()
+
+
+@pytest.mark.failure_mode(32)
+def test_a_member_killed_between_vote_and_certificate_does_not_vote_twice() -> None:
+    swarm = Swarm(FIVE, rounds=3, seed=5)
+    swarm.run(when=lambda: bool(swarm.nodes["carl"].votes))
+    swarm.kill("carl")
+    swarm.restart("carl")
+    swarm.run(until=600)  # the swarm itself asserts that nobody gives two votes in one attempt
+    assert rounds_done(swarm) == [3] * 5
+    swarm.check()
