@@ -76,7 +76,7 @@ def test_the_patterns_find_what_they_should_and_nothing_else() -> None:
         and findings('"/' + 'root/.cache"')
         and findings("https://pypi" + ".org/simple")
     )
-    assert findings("see .." + "/shared/DESIGN.md")
+    assert findings("see .." + "/shared/notes.md")
     assert findings("a/work/b, homework/, ./work, runs/demo") == []
 
 
