@@ -74,6 +74,11 @@ def share_of_cores(processes: int, cores: int | None = None) -> int:
     return max(1, (available_cores() if cores is None else cores) // max(1, processes))
 
 
+def worker_threads(wish: int, workers: int) -> int:
+    """Threads of each of a node's workers, from the run file's `node.threads` (0: an equal share) and `node.workers`."""
+    return wish or share_of_cores(workers)
+
+
 def thread_budget(threads: int) -> dict[str, str]:
     """Environment variables that bound every thread pool of a process to `threads`.
 

@@ -1,0 +1,317 @@
+"""The command line. It reads arguments, prints, and calls; what takes time to import is imported inside a command."""
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from node.children import die_with_parent_if_asked
+from protocol.errors import CATALOGUE, Code, NodeError
+
+if TYPE_CHECKING:
+    from node.runfile import RunFile
+
+RUNS = Path("runs")
+
+GUIDE = """\
+intellect-node trains language models together with other people's machines.
+
+  See it work here       intellect-node demo
+  Join a run             intellect-node run RUN.toml --join MULTIADDR
+  Begin a run            intellect-node init RUN.toml
+  See what a node does   intellect-node status
+  Stop a node            intellect-node stop
+  Check this machine     intellect-node doctor
+
+A run file may be as short as this; docs/run.example.toml shows every key:
+
+  [run]
+  name = "my-run"
+  rounds = 100
+
+All commands: intellect-node --help
+"""
+
+app = typer.Typer(
+    name="intellect-node",
+    help="Train language models together with other people's machines.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+RunFilePath = Annotated[Path, typer.Argument(metavar="RUN.toml", help="The run file.", show_default=False)]
+Dir = Annotated[
+    Path | None, typer.Option("--dir", metavar="DIR", help="The node's data directory; runs/NAME by default.")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status: 0 done, 1 failed, 2 wrong command line or run file."""
+    die_with_parent_if_asked()
+    try:
+        status = app(args=None if argv is None else list(argv), prog_name="intellect-node", standalone_mode=False)
+        return status if isinstance(status, int) else 0
+    except NodeError as error:
+        return _report(error)
+    except KeyboardInterrupt:
+        return 130
+    except typer.Abort:
+        return 1
+    except Exception as error:
+        words = getattr(error, "format_message", None)  # an argument that typer refused
+        if words is None:
+            raise
+        return _report(NodeError(Code.CFG_USAGE, str(words())))
+
+
+def _report(error: NodeError) -> int:
+    """Print an error and return the exit status that it means."""
+    problems = getattr(error, "problems", ())
+    if problems:
+        for problem in problems:
+            print(f"{problem.code}: {problem.text(error.name)}", file=sys.stderr)  # type: ignore[attr-defined]
+        fixes = dict.fromkeys(problem.fix for problem in problems)
+    else:
+        about = f" (peer {error.peer})" if error.peer else ""
+        print(f"{error.code}: {error.sentence}{about}", file=sys.stderr)
+        fixes = dict.fromkeys([error.fix])
+    for fix in fixes:
+        if fix:
+            print(f"  Fix: {fix}", file=sys.stderr)
+    return 2 if error.code.startswith("E-CFG-") else 1
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from diloco.config import RunSection
+        from node.machine import software_version
+
+        print(f"intellect-node {software_version()}, protocol {RunSection().protocol}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _begin(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the versions.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        print(GUIDE, end="")
+
+
+@app.command()
+def init(path: RunFilePath, folder: Dir = None, verbose: Verbose = False) -> int:
+    """Begin a run: make its genesis and operator key, and start its first node."""
+    from node.runfile import load
+
+    runfile = load(path)
+    folder = folder or RUNS / runfile.run.name
+
+    def start() -> int:
+        from node.daemon import init_node
+
+        return int(init_node(runfile, path, folder))
+
+    return _start(runfile, folder, start, verbose)
+
+
+@app.command()
+def run(
+    path: RunFilePath,
+    join: Annotated[
+        list[str] | None,
+        typer.Option("--join", metavar="MULTIADDR", help="Address of any node of the run; may be given several times."),
+    ] = None,
+    folder: Dir = None,
+    verbose: Verbose = False,
+) -> int:
+    """Start a node: join a run, or go on where its data directory stopped."""
+    from node.runfile import load
+
+    runfile = load(path)
+    addresses = tuple(join or runfile.network.join)
+    for address in addresses:
+        _check_multiaddr(address)
+    folder = folder or RUNS / runfile.run.name
+
+    def start() -> int:
+        from node.daemon import run_node
+
+        return int(run_node(runfile, path, folder, addresses))
+
+    return _start(runfile, folder, start, verbose)
+
+
+def _start(runfile: "RunFile", folder: Path, start: Callable[[], int], verbose: bool) -> int:
+    """Hold the data directory, check the machine, bound this process's threads, then start.
+
+    The bound has to be set before the numerical libraries are imported, which `start` does.
+    """
+    from node.children import share_of_cores, thread_budget
+    from node.doctor import require
+    from node.lifecycle import hold
+
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    with hold(folder):
+        for warning in require(runfile, folder):
+            print(f"{warning.code}: {warning.sentence} {warning.fix}", file=sys.stderr)
+        budget = thread_budget(runfile.node.threads or share_of_cores(runfile.node.workers + 1))
+        for name, value in budget.items():
+            os.environ.setdefault(name, value)
+        return start()
+
+
+def _check_multiaddr(address: str) -> None:
+    import re
+
+    if not re.fullmatch(r"/(ip4|ip6|dns|dns4|dns6)/[^/\s]+/tcp/\d{1,5}(/[^\s]+)?/p2p/[1-9A-HJ-NP-Za-km-z]{40,64}", address):
+        raise NodeError(
+            Code.CFG_USAGE,
+            f"--join {address!r} is not a peer's address.",
+            fix="Give one as `intellect-node status` prints it on the other node: /ip4/203.0.113.7/tcp/4001/p2p/12D3KooW…",
+        )
+
+
+@app.command()
+def status(folder: Dir = None, as_json: AsJson = False) -> int:
+    """Say what a node is doing and why it waits. Without --dir: all nodes below runs/."""
+    from dataclasses import asdict
+
+    from node.status import ask_status
+    from node.status_view import render
+
+    answers = [(each, ask_status(each)) for each in _running(folder)]
+    if as_json:
+        print(json.dumps([{"dir": str(each), **asdict(answer)} for each, answer in answers]))
+    else:
+        print("\n\n".join(f"{render(answer, time.time())}\n  dir      {each}" for each, answer in answers))
+    return 0
+
+
+@app.command()
+def stop(
+    folder: Dir = None,
+    every: Annotated[bool, typer.Option("--all", help="Every node below runs/.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Without draining: the round's work is lost.")] = False,
+    wait: Annotated[str, typer.Option("--wait", metavar="TIME", help="How long to wait for its end.")] = "90 s",
+) -> int:
+    """Stop a node: it finishes its round, says goodbye and ends."""
+    from node.status import ask_stop
+    from protocol.units import duration
+
+    try:
+        patience = duration(wait)
+    except ValueError as error:
+        raise NodeError(Code.CFG_USAGE, f"--wait: {error}.", fix='Write a time such as --wait "90 s".') from None
+    folders = _running(folder)
+    if len(folders) > 1 and not every:
+        raise NodeError(
+            Code.CFG_USAGE,
+            f"{len(folders)} nodes run: {', '.join(map(str, folders))}.",
+            fix="Name one with --dir, or stop them all with --all.",
+        )
+    ended = True
+    for each in folders:
+        print(f"Stopping the node in {each} ...", file=sys.stderr)
+        ended = ask_stop(each, now=now, wait=patience) and ended
+    if not ended:
+        print(f"It has not ended within {wait}. It goes on draining; `intellect-node stop --now` ends it.", file=sys.stderr)
+    return 0 if ended else 1
+
+
+def _running(folder: Path | None) -> list[Path]:
+    """Data directories to talk to: the named one, else those below runs/ that a process holds."""
+    from node.lifecycle import LOCK_FILE, holder
+
+    if folder is not None:
+        return [folder]
+    locks = [lock for depth in ("*", "*/*", "*/*/*") for lock in RUNS.glob(f"{depth}/{LOCK_FILE}")]
+    found = sorted(lock.parent for lock in locks if holder(lock.parent) is not None)
+    if not found:
+        raise NodeError(Code.SYS_NOT_RUNNING, f"No node runs below {RUNS.absolute()}.")
+    return found
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A node's data directory.", show_default=False)],
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where to write the model.", show_default=False)],
+) -> int:
+    """Write a node's last committed model as a Hugging Face folder."""
+    from node.exporting import export_node
+
+    return int(export_node(folder, to))
+
+
+@app.command()
+def doctor(
+    path: Annotated[
+        Path | None, typer.Argument(metavar="[RUN.toml]", help="The run file to check for.", show_default=False)
+    ] = None,
+    folder: Dir = None,
+    as_json: AsJson = False,
+) -> int:
+    """Check whether this machine can run a node: memory, disk, ports, keys, clock, libraries."""
+    from node.doctor import examine
+    from node.runfile import RunFile, load
+
+    runfile = load(path) if path is not None else RunFile()
+    findings = examine(runfile, folder or RUNS / runfile.run.name)
+    errors = sum(finding.level == "error" for finding in findings)
+    if as_json:
+        print(json.dumps([_plain(finding) for finding in findings]))
+        return 1 if errors else 0
+    marks = {"ok": "ok     ", "warning": "warning", "error": "ERROR  "}
+    for finding in findings:
+        print(f"{marks[finding.level]}  {finding.name:<9}  {finding.sentence}")
+        if finding.code is not None:
+            print(f"{'':20}{finding.code} {CATALOGUE[finding.code].title}. {finding.fix}")
+    print("This machine can run the node." if not errors else f"{errors} of {len(findings)} checks failed.")
+    return 1 if errors else 0
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(record)
+
+
+@app.command()
+def demo(
+    nodes: Annotated[int, typer.Option("--nodes", min=2, max=16, help="Nodes at the start; one more joins later.")] = 4,
+    rounds: Annotated[int, typer.Option("--rounds", min=4, max=1000, help="Rounds to train.")] = 10,
+    inner_steps: Annotated[int, typer.Option("--inner-steps", min=1, max=1000, help="Steps of each round.")] = 20,
+    workers_per_node: Annotated[int, typer.Option("--workers-per-node", min=1, max=8, help="Workers of each node.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The run's seed.")] = 1,
+    folder: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where everything goes.")] = RUNS / "demo",
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the report.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Train the synchronous baseline, too.")] = False,
+) -> int:
+    """Train a small model with a swarm on this machine: one node joins, one is killed, one leaves."""
+    from node.demo import run_demo
+
+    return int(
+        run_demo(
+            nodes=nodes,
+            rounds=rounds,
+            inner_steps=inner_steps,
+            workers_per_node=workers_per_node,
+            seed=seed,
+            folder=folder,
+            as_json=as_json,
+            compare=compare,
+        )
+    )
