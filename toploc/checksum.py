@@ -1,0 +1,13 @@
+"""The checksum of a file, as the reference package offers it."""
+
+import hashlib
+from os import PathLike
+
+
+def sha256sum(filename: str | PathLike[str], chunk_size: int = 65536) -> str:
+    """The SHA-256 of a file in hexadecimal, read ``chunk_size`` bytes at a time."""
+    digest = hashlib.sha256()
+    with open(filename, "rb", buffering=0) as file:
+        while piece := file.read(chunk_size):
+            digest.update(piece)
+    return digest.hexdigest()

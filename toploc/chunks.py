@@ -1,0 +1,160 @@
+"""From tensors to what the kernels read: the memory of each chunk as addresses and lengths, or an accelerator's pick.
+
+A chunk is what one proof covers: the prefill, or up to ``decode_batching_size`` decode steps. Its elements are
+numbered in row-major order over its tensors, one after the other.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from toploc.selection import BFLOAT16, FLOAT16, FLOAT32, HALVES, select
+
+Activations: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
+"""One tensor per step (``[H]`` or ``[1, H]``; the first may be a prefill ``[T, H]``), or one ``[T, H]`` tensor."""
+
+_KINDS = {torch.bfloat16: BFLOAT16, torch.float16: FLOAT16, torch.float32: FLOAT32}
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """The largest magnitudes of one chunk.
+
+    Attributes:
+        indices: int64, ascending positions in the chunk.
+        bits: uint16, bfloat16 bit patterns of those elements.
+        size: how many elements the chunk has.
+    """
+
+    indices: npt.NDArray[np.int64]
+    bits: npt.NDArray[np.uint16]
+    size: int
+
+
+def chunk_bounds(steps: int, decode_batching_size: int, skip_prefill: bool) -> list[tuple[int, int]]:
+    """First and last (exclusive) step of every chunk.
+
+    Raises:
+        ValueError: ``decode_batching_size`` is below 1.
+    """
+    if decode_batching_size < 1:
+        raise ValueError(f"decode_batching_size must be at least 1, not {decode_batching_size}")
+    first = [] if skip_prefill or steps == 0 else [(0, 1)]
+    begin = 0 if skip_prefill else 1
+    return first + [
+        (start, min(start + decode_batching_size, steps))
+        for start in range(begin, steps, decode_batching_size)
+    ]
+
+
+def pick_chunks(
+    activations: Activations, decode_batching_size: int, topk: int, skip_prefill: bool
+) -> list[Picked]:
+    """The ``topk`` largest magnitudes of every chunk; all of a chunk that has fewer.
+
+    Raises:
+        TypeError: something is not a tensor, or not bfloat16, float16 or float32, or the types differ.
+        ValueError: ``topk`` or ``decode_batching_size`` is below 1.
+    """
+    if topk < 1:
+        raise ValueError(f"topk must be at least 1, not {topk}")
+    if isinstance(activations, torch.Tensor) and activations.dim() == 0:
+        raise TypeError("activations must have at least one dimension")
+    bounds = chunk_bounds(len(activations), decode_batching_size, skip_prefill)
+    return [pick(activations[start:stop], topk) for start, stop in bounds]
+
+
+def pick(chunk: Activations, topk: int) -> Picked:
+    """The ``topk`` largest magnitudes of one chunk, ties to the lowest index.
+
+    Raises:
+        TypeError: as ``pick_chunks``.
+    """
+    tensors: Sequence[torch.Tensor] = (chunk,) if isinstance(chunk, torch.Tensor) else chunk
+    if not tensors:
+        return Picked(np.empty(0, np.int64), np.empty(0, np.uint16), 0)
+    dtype = tensors[0].dtype if isinstance(tensors[0], torch.Tensor) else None
+    kind = _KINDS.get(dtype) if dtype is not None else None
+    if kind is None:
+        raise TypeError(
+            f"activations must be bfloat16, float16 or float32 tensors, not {dtype or type(tensors[0])}"
+        )
+    addresses: list[int] = []
+    lengths: list[int] = []
+    alive: list[torch.Tensor] = []
+    for tensor in tensors:
+        if tensor.dtype is not dtype:
+            raise TypeError(f"activations of one chunk must have one type, not {dtype} and {tensor.dtype}")
+        if tensor.is_contiguous() and tensor.is_cpu:
+            addresses.append(tensor.data_ptr())
+            lengths.append(tensor.numel())
+        elif tensor.is_cpu:
+            _append_strided(tensor, addresses, lengths, alive)
+        else:
+            return _pick_on_device(tensors, topk)
+    size = sum(lengths)
+    keep = min(topk, size)
+    indices = np.empty(keep, np.int64)
+    bits = np.empty(keep, np.uint16)
+    if keep:
+        where = np.array(addresses, np.int64)
+        select(where, np.array(lengths, np.int64), kind, keep, HALVES, indices, bits)
+    return Picked(indices, bits, size)
+
+
+def _append_strided(
+    tensor: torch.Tensor, addresses: list[int], lengths: list[int], alive: list[torch.Tensor]
+) -> None:
+    """Rows that lie whole in memory are read where they are; anything else is copied row by row."""
+    if tensor.dim() == 0 or tensor.numel() == 0:
+        return
+    if tensor.dim() == 2 and tensor.stride(1) == 1:
+        step = tensor.stride(0) * tensor.element_size()
+        start = tensor.data_ptr()
+        addresses.extend(start + step * row for row in range(tensor.shape[0]))
+        lengths.extend([tensor.shape[1]] * tensor.shape[0])
+        return
+    compact = tensor.contiguous()
+    alive.append(compact)
+    addresses.append(compact.data_ptr())
+    lengths.append(compact.numel())
+
+
+def _pick_on_device(tensors: Sequence[torch.Tensor], topk: int) -> Picked:
+    """The same pick with torch, where the tensors live; only the picked elements come to the host."""
+    sizes = [tensor.numel() for tensor in tensors]
+    keep = min(topk, sum(sizes))
+    if keep == 0:
+        return Picked(np.empty(0, np.int64), np.empty(0, np.uint16), sum(sizes))
+    # The k largest of each tensor hold the k largest of the chunk, so nothing is concatenated but picks.
+    starts = [0, *accumulate(sizes[:-1])]
+    found = [_largest(tensor.reshape(-1), min(keep, tensor.numel())) for tensor in tensors if tensor.numel()]
+    offsets = [start for start, size in zip(starts, sizes, strict=True) if size]
+    indices = torch.cat([places + offset for (places, _), offset in zip(found, offsets, strict=True)])
+    bits = torch.cat([values for _, values in found])
+    if indices.numel() > keep:
+        places = _ordered_top(bits & 0x7FFF, keep)
+        indices, bits = indices[places], bits[places]
+    return Picked(indices.cpu().numpy(), bits.cpu().numpy().astype(np.uint16), sum(sizes))
+
+
+def _largest(flat: torch.Tensor, keep: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Positions (int64, ascending) and bfloat16 bits (int32) of the ``keep`` largest magnitudes."""
+    words = flat.to(torch.bfloat16).view(torch.int16).to(torch.int32) & 0xFFFF
+    if flat.dtype is not torch.bfloat16:  # a rounded NaN has one pattern, whatever the device would give
+        words = torch.where(flat.isnan(), torch.full_like(words, 0x7FC0), words)
+    places = _ordered_top(words & 0x7FFF, keep)
+    return places, words[places]
+
+
+def _ordered_top(magnitudes: torch.Tensor, keep: int) -> torch.Tensor:
+    """Positions (ascending) of the ``keep`` largest, ties to the lowest position."""
+    least = magnitudes.topk(keep).values[-1]
+    above = (magnitudes > least).nonzero().reshape(-1)
+    ties = (magnitudes == least).nonzero().reshape(-1)[: keep - above.numel()]
+    return torch.cat([above, ties]).sort().values

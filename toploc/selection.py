@@ -1,0 +1,279 @@
+"""Picking the k largest magnitudes of a chunk in one pass, without copying or concatenating it.
+
+A float's magnitude orders like its bits without the sign, so nothing is converted to a number. The pass keeps the
+elements above a running bound in a buffer of about 2 k places; when it is full, the k largest stay and the least of
+them is the new bound. Elements are met in index order and only those *above* the bound enter, so among equal
+magnitudes the lowest index wins: the tie rule of this package. NaN ranks above infinity, infinity above the rest.
+
+Magnitudes are compared after rounding to bfloat16 (nearest even), the value that a proof holds; see ``docs/toploc.md``.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from toploc.kernels import inlined, kernel, words16, words32, words64
+
+BFLOAT16, FLOAT16, FLOAT32 = 0, 1, 2
+
+_LANES = np.uint64(0x0001_0001_0001_0001)
+_MAGNITUDES = np.uint64(0x7FFF_7FFF_7FFF_7FFF)
+_TOPS = np.uint64(0x8000_8000_8000_8000)
+_BLOCK = 32  # elements tested at once against the bound
+_COLUMNS = 1024  # columns whose maxima give the first bound
+_SAMPLE = 1 << 15  # elements that the first bound looks at
+
+
+def _half_table() -> npt.NDArray[np.uint16]:
+    """float16 bits to the bfloat16 bits nearest in value (even on ties); NaN becomes 0x7FC0."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        wide = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32).view(np.uint32)
+    low = (wide + np.uint32(0x7FFF) + ((wide >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    low[(wide & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)] = 0x7FC0
+    return low.astype(np.uint16)
+
+
+HALVES: npt.NDArray[np.uint16] = _half_table()
+"""bfloat16 bits for every float16 bit pattern."""
+
+
+@inlined
+def rounded32(bits):  # type: ignore[no-untyped-def]
+    """bfloat16 bits nearest to float32 ``bits`` (int64), even on ties; NaN becomes 0x7FC0."""
+    if (bits & 0x7FFFFFFF) > 0x7F800000:
+        return 0x7FC0
+    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+
+
+@kernel
+def _shrink(indices, bits, count, keep, histogram):  # type: ignore[no-untyped-def]
+    """Keep the ``keep`` largest magnitudes of the first ``count`` in place and in order; returns the least kept."""
+    if count <= keep:
+        return -1
+    for i in range(256):
+        histogram[i] = 0
+    for i in range(count):
+        histogram[(bits[i] & 0x7FFF) >> 7] += 1
+    above = 0
+    high = 255
+    while above + histogram[high] < keep:
+        above += histogram[high]
+        high -= 1
+    for i in range(128):
+        histogram[i] = 0
+    for i in range(count):
+        magnitude = bits[i] & 0x7FFF
+        if magnitude >> 7 == high:
+            histogram[magnitude & 127] += 1
+    low = 127
+    while above + histogram[low] < keep:
+        above += histogram[low]
+        low -= 1
+    bound = (high << 7) | low
+    ties = keep - above
+    kept = 0
+    for i in range(count):
+        magnitude = bits[i] & 0x7FFF
+        take = magnitude > bound
+        if magnitude == bound and ties > 0:
+            ties -= 1
+            take = True
+        if take:
+            indices[kept] = indices[i]
+            bits[kept] = bits[i]
+            kept += 1
+    return bound
+
+
+@kernel
+def _rank(magnitudes, keep, histogram):  # type: ignore[no-untyped-def]
+    """The ``keep``-th largest of the uint16 ``magnitudes`` (all below 2^15, at least ``keep`` of them)."""
+    for i in range(256):
+        histogram[i] = 0
+    for i in range(magnitudes.size):
+        histogram[magnitudes[i] >> 7] += 1
+    above = 0
+    high = 255
+    while above + histogram[high] < keep:
+        above += histogram[high]
+        high -= 1
+    for i in range(128):
+        histogram[i] = 0
+    for i in range(magnitudes.size):
+        if magnitudes[i] >> 7 == high:
+            histogram[magnitudes[i] & 127] += 1
+    low = 127
+    while above + histogram[low] < keep:
+        above += histogram[low]
+        low -= 1
+    return (high << 7) | low
+
+
+@kernel
+def _column_maxima(data, maxima):  # type: ignore[no-untyped-def]
+    """Raise ``maxima`` (one per column) by the magnitudes of 16-bit ``data``, read as rows of that many columns."""
+    width = maxima.size
+    for start in range(0, data.size, width):
+        row = data[start : start + width]
+        for j in range(row.size):
+            magnitude = row[j] & np.uint16(0x7FFF)
+            maxima[j] = max(maxima[j], magnitude)
+
+
+@kernel
+def _first_bound(addresses, lengths, keep, maxima, histogram):  # type: ignore[no-untyped-def]
+    """A 16-bit magnitude that at least ``keep`` of the elements reach; 0 when nothing better is known.
+
+    Each column's maximum is an element of its own, so the k-th largest maximum is reached by k elements.
+    """
+    if keep > maxima.size // 4:
+        return 0
+    for j in range(maxima.size):
+        maxima[j] = 0
+    left = _SAMPLE
+    for segment in range(addresses.size):
+        length = min(lengths[segment], left)
+        _column_maxima(words16(addresses[segment], length), maxima)
+        left -= length
+        if left == 0:
+            break
+    return _rank(maxima, keep, histogram)
+
+
+@inlined
+def _half_bound(bound, halves):  # type: ignore[no-untyped-def]
+    """The largest float16 magnitude whose bfloat16 magnitude does not exceed ``bound``; -1 when none."""
+    low = -1
+    high = 0x7FFF
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if np.int64(halves[middle]) <= bound:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@kernel
+def _scan16(address, length, base, half, halves, keep, state, indices, bits, histogram):  # type: ignore[no-untyped-def]
+    """Offer one segment of 16-bit floats to the buffer; ``state`` holds [count, bound]."""
+    count = state[0]
+    bound = state[1]
+    raw = _half_bound(bound, halves) if half else bound
+    data = words16(address, length)
+    misaligned = (-(address // 2)) & 3  # words before the first multiple of 8 bytes
+    whole = max(0, (length - misaligned) // _BLOCK)
+    blocks = words64(address + 2 * misaligned, whole * (_BLOCK // 4))
+    add = np.uint64(0x7FFF - raw) * _LANES
+    start = 0
+    block = -1 if misaligned else 0
+    while start < length:
+        stop = length
+        busy = True
+        if block < 0:
+            stop = min(length, misaligned)
+        elif block < whole:
+            stop = start + _BLOCK
+            hits = np.uint64(0)
+            for j in range(_BLOCK // 4):
+                hits |= (blocks[block * (_BLOCK // 4) + j] & _MAGNITUDES) + add
+            busy = (hits & _TOPS) != 0
+        if busy:
+            for i in range(start, stop):
+                word = np.int64(data[i])
+                if (word & 0x7FFF) > raw:
+                    indices[count] = base + i
+                    bits[count] = halves[word] if half else word
+                    count += 1
+                    if count == indices.size:
+                        bound = max(bound, _shrink(indices, bits, count, keep, histogram))
+                        count = keep
+                        raw = _half_bound(bound, halves) if half else bound
+                        add = np.uint64(0x7FFF - raw) * _LANES
+        start = stop
+        block += 1
+    state[0] = count
+    state[1] = bound
+
+
+@kernel
+def _scan32(address, length, base, keep, state, indices, bits, histogram):  # type: ignore[no-untyped-def]
+    """Offer one segment of float32 to the buffer; ``state`` holds [count, bound]."""
+    count = state[0]
+    bound = state[1]
+    data = words32(address, length)
+    # The least float32 magnitude that can round above the bound; rounding decides exactly afterwards.
+    least = max(0, ((bound + 1) << 16) - 0x8000)
+    for start in range(0, length, _BLOCK):
+        stop = min(length, start + _BLOCK)
+        hits = 0
+        for i in range(start, stop):
+            hits |= (np.int64(data[i]) & 0x7FFFFFFF) + (0x80000000 - least)
+        if hits & 0x80000000 == 0:
+            continue
+        for i in range(start, stop):
+            word = np.int64(data[i])
+            if (word & 0x7FFFFFFF) < least:
+                continue
+            value = rounded32(word)
+            if (value & 0x7FFF) > bound:
+                indices[count] = base + i
+                bits[count] = value
+                count += 1
+                if count == indices.size:
+                    bound = max(bound, _shrink(indices, bits, count, keep, histogram))
+                    count = keep
+                    least = max(0, ((bound + 1) << 16) - 0x8000)
+    state[0] = count
+    state[1] = bound
+
+
+@kernel
+def select(addresses, lengths, kind, keep, halves, out_indices, out_bits):  # type: ignore[no-untyped-def]
+    """The ``keep`` largest magnitudes of the segments, read one after the other as one chunk.
+
+    Args:
+        addresses: int64, where each segment's first element lies; the memory must stay alive and unchanged.
+        lengths: int64, elements per segment.
+        kind: BFLOAT16, FLOAT16 or FLOAT32.
+        keep: at least 1.
+        halves: ``HALVES``.
+        out_indices: int64[keep], receives positions in the chunk, ascending.
+        out_bits: uint16[keep], receives bfloat16 bits.
+
+    Returns:
+        How many were found: ``keep``, or all elements when the chunk has fewer.
+    """
+    indices = np.empty(keep + max(keep, 512), dtype=np.int64)
+    bits = np.empty(indices.size, dtype=np.uint16)
+    histogram = np.empty(256, dtype=np.int64)
+    state = np.zeros(2, dtype=np.int64)
+    state[1] = -1
+    if kind != FLOAT32:
+        first = _first_bound(addresses, lengths, keep, np.empty(_COLUMNS, dtype=np.uint16), histogram)
+        state[1] = (np.int64(halves[first]) if kind == FLOAT16 else first) - 1
+    base = 0
+    for segment in range(addresses.size):
+        length = lengths[segment]
+        if kind == FLOAT32:
+            _scan32(addresses[segment], length, base, keep, state, indices, bits, histogram)
+        else:
+            _scan16(
+                addresses[segment],
+                length,
+                base,
+                kind == FLOAT16,
+                halves,
+                keep,
+                state,
+                indices,
+                bits,
+                histogram,
+            )
+        base += length
+    count = state[0]
+    _shrink(indices, bits, count, keep, histogram)
+    count = min(count, keep)
+    for i in range(count):
+        out_indices[i] = indices[i]
+        out_bits[i] = bits[i]
+    return count
