@@ -1,0 +1,1 @@
+"""Content-addressed broadcast of large files: manifests, shards from many holders, nothing believed unverified."""

@@ -1,0 +1,36 @@
+"""Small steps with files that must not go half way, and what their failures are called."""
+
+import errno
+import os
+from pathlib import Path
+
+from protocol.errors import Code, NodeError
+
+
+def storage_error(error: OSError, path: Path) -> NodeError:
+    """Put an error of the operating system into the words of the catalogue."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return NodeError(Code.STO_FULL, f"There is no room for {path}.")
+    if error.errno == errno.EIO:
+        return NodeError(Code.STO_CORRUPT, f"{path} cannot be read: {error.strerror}.")
+    return NodeError(Code.STO_UNWRITABLE, f"{path} cannot be used: {error.strerror}.")
+
+
+def sync_folder(folder: Path) -> None:
+    """Put a folder's entries on disk, so that a rename outlives a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that it is seen whole or not at all, even after a loss of power."""
+    part = path.with_name(path.name + ".tmp")
+    with open(part, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+    sync_folder(path.parent)

@@ -1,0 +1,60 @@
+"""Every bound of the package in one place: what is larger is refused before anything is allocated."""
+
+from datetime import timedelta
+
+KIB = 1024
+MIB = 1024 * KIB
+
+MAX_NAME = 128
+"""Characters of an object name."""
+MAX_VERSION = 64
+"""Characters of a version label."""
+MAX_OBJECT = 1 << 44
+"""Bytes of one object (16 TiB)."""
+DEFAULT_SHARD = 4 * MIB
+"""Bytes of a shard when its publisher names no other size: large enough for one disk read, small enough to refetch."""
+MAX_SHARD = 64 * MIB
+"""Bytes of one shard; a client holds one shard per holder in memory."""
+MAX_SHARDS = 1 << 20
+"""Shards of one object."""
+MAX_MANIFEST = 192 * MIB
+"""Bytes of a manifest; the most that MAX_SHARDS entries and a large header take."""
+MAX_HEADER_LINE = 4 * MIB
+"""Bytes of a manifest's first line, which may come to hold a tensor index."""
+MAX_LINE = 4 * KIB
+"""Bytes of any other line of a manifest."""
+MAX_SIGNATURES = 4096
+"""Signature lines of one manifest."""
+
+FRAME = MIB - 4 * KIB
+"""Bytes of content in one frame of a stream; with its envelope a frame stays below 1 MiB."""
+MAX_WANTS = 256
+"""Shards that one request may ask for."""
+MAX_LISTED = 128
+"""Objects in one answer to a listing request."""
+MAX_HOLDERS = 256
+"""Holders that one fetch considers."""
+
+MAX_CLIENTS = 4
+"""Streams that a node serves at once by default, so that its own work hardly slows."""
+STREAMS_PER_CLIENT = 2
+"""Streams that one peer may have open at one server."""
+MAX_WAITING = 64
+"""Requests that wait for a free place at a server; a further one is told at once to come back."""
+QUEUE_WAIT = timedelta(seconds=2)
+"""How long a request waits for a free place before it is told to come back; far below a client's progress deadline."""
+STALL = timedelta(seconds=30)
+"""How long a client may leave a frame unread before its place is given to another."""
+
+SILENCE = timedelta(seconds=10)
+"""The progress deadline of a client: how long a holder may send nothing before it is left."""
+PATIENCE = timedelta(seconds=120)
+"""How long a fetch as a whole may get nothing, for instance because every holder is busy, before it gives up."""
+STRIKES = 3
+"""Failures running without one good shard between them after which a holder is left."""
+PARALLEL = 4
+"""Holders that a client draws from at once by default."""
+BATCH_BYTES = 32 * MIB
+"""The most that a client asks of one holder at a time."""
+BATCH_TIME = timedelta(seconds=2)
+"""How long one request should keep a holder busy, by the goodput it has shown."""

@@ -1,0 +1,438 @@
+"""The description of a large object: what it is called, its shards with their hashes, and its close.
+
+A manifest is text, one canonical JSON object a line (keys sorted, no spaces, ASCII), each line ended by a newline::
+
+    {"encoding":"raw","name":"ckpt/8","record":"header","schema":1,"shard_size":4194304,"size":5000000,"version":"8"}
+    {"blake3":"…","index":0,"record":"shard","size":4194304}
+    {"blake3":"…","index":1,"record":"shard","size":805696}
+    {"blake3":"…","record":"close","shards":2}
+
+Header, shards and close are *chained*: ``link_0 = BLAKE3(b"shardcast manifest 1")`` and
+``link_n = BLAKE3(link_(n-1) || line_n)``, line without its newline. The link after the close is the manifest's digest:
+it names the object with every byte of it and says nothing of who published it, so whoever has the same file under the
+same name and version has the same digest. A signature line is *not* chained; it signs the link after the first `after`
+chained lines and may stand anywhere later, so a publisher can sign a header, then shards as they come, then the close.
+Only a closed manifest describes something that may be loaded. Unknown keys are kept (they are part of the digest);
+unknown encodings are the loader's to refuse.
+
+This file does no IO but reading the file that `build_manifest` is given.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from blake3 import blake3
+
+from protocol.errors import Code, NodeError
+from protocol.identity import Signer, Verifier
+from protocol.units import PeerId
+from shardcast import limits
+from shardcast.names import check_name, check_version
+
+SCHEMA = 1
+_ORIGIN = blake3(b"shardcast manifest 1").digest()
+_SIGNED = b"shardcast manifest signature 1\0"
+_SHARD_LINE = re.compile(
+    rb'\{"blake3":"([0-9a-f]{64})","index":(0|[1-9][0-9]{0,8}),"record":"shard","size":([1-9][0-9]{0,9})\}'
+)
+_HEX32 = re.compile(r"[0-9a-f]{64}")
+_HEX_SIGNATURE = re.compile(r"(?:[0-9a-f]{2}){1,255}")
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What is known of an object before its first shard.
+
+    Attributes:
+        name: The object's name.
+        version: Its version label.
+        size: Bytes of the whole object.
+        shard_size: Bytes of its largest shard; 0 only for an empty object.
+        encoding: How content was encoded; "raw" in this version.
+    """
+
+    name: str
+    version: str
+    size: int
+    shard_size: int
+    encoding: str = "raw"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One piece of an object: `size` bytes from `offset` on, whose BLAKE3 is `digest`."""
+
+    index: int
+    offset: int
+    size: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A signature by `peer` of the link after the first `after` chained lines."""
+
+    peer: PeerId
+    after: int
+    signature: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A parsed manifest. Make one with `build_manifest`, `ManifestWriter` or `Manifest.parse`, never by hand.
+
+    Attributes:
+        header: Name, version and sizes.
+        shards: Every shard so far, in order.
+        content_digest: BLAKE3 of the whole object; None while the manifest is not closed.
+        signatures: As they stand in the text, unverified.
+        raw: The text itself, which is what travels and is stored.
+        links: The link after each chained line.
+    """
+
+    header: Header
+    shards: tuple[Shard, ...]
+    content_digest: bytes | None
+    signatures: tuple[Signature, ...]
+    raw: bytes = field(repr=False)
+    links: tuple[bytes, ...] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self.header.name
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole object."""
+        return self.header.size
+
+    @property
+    def closed(self) -> bool:
+        """Whether the close is there; what is not closed is never loaded."""
+        return self.content_digest is not None
+
+    @property
+    def digest(self) -> bytes:
+        """The last link: for a closed manifest the digest that a client is told to expect."""
+        return self.links[-1]
+
+    def signed(self, signer: Signer) -> "Manifest":
+        """Return the same manifest with one more signature, over all that is chained so far."""
+        after = len(self.links)
+        signature = signer.sign(_SIGNED + self.links[-1])
+        line = _canonical(
+            {"after": after, "peer": signer.peer_id, "record": "signature", "signature": signature.hex()}
+        )
+        return Manifest.parse(self.raw + line + b"\n", closed=False)
+
+    def signed_by(self, peer: PeerId, verifier: Verifier) -> bool:
+        """Whether `peer` signed the whole manifest, close included."""
+        return self.closed and any(
+            s.peer == peer
+            and s.after == len(self.links)
+            and verifier(s.peer, _SIGNED + self.links[s.after - 1], s.signature)
+            for s in self.signatures
+        )
+
+    @staticmethod
+    def parse(raw: bytes, *, closed: bool = True) -> "Manifest":
+        """Read a manifest from text that anyone may have written.
+
+        Args:
+            raw: The text.
+            closed: Whether one without its close is refused.
+
+        Raises:
+            NodeError: SHC_MANIFEST, with the number of the line that is wrong.
+        """
+        if len(raw) > limits.MAX_MANIFEST:
+            raise _bad(0, f"{len(raw)} bytes are more than {limits.MAX_MANIFEST}")
+        writer: ManifestWriter | None = None
+        for number, line in _lines(raw):
+            if writer is None:
+                writer = ManifestWriter(_read_header(_decode(number, line), number), _line=line)
+            else:
+                _read_line(writer, line, number)
+        if writer is None:
+            raise _bad(1, "there is no header")
+        if closed and not writer.closed:
+            raise _bad(0, "it is not closed")
+        return writer.manifest()
+
+
+class ManifestWriter:
+    """Grows a manifest line by line, as its publisher or as whoever reads it; checks every rule on the way.
+
+    Raises:
+        NodeError: SHC_MANIFEST or SHC_NAME, from any method whose line would make the manifest invalid.
+    """
+
+    def __init__(self, header: Header, *, _line: bytes | None = None) -> None:
+        _check_header(header)
+        self.header = header
+        self._shards: list[Shard] = []
+        self._signatures: list[Signature] = []
+        self._content: bytes | None = None
+        self._lines: list[bytes] = []
+        self._links: list[bytes] = []
+        self._offset = 0
+        self._chain(_line or _canonical(_header_fields(header)))
+
+    @property
+    def closed(self) -> bool:
+        """Whether the close was written."""
+        return self._content is not None
+
+    def append(self, size: int, digest: bytes, *, _line: bytes | None = None) -> None:
+        """Add the next shard."""
+        index = len(self._shards)
+        if self._content is not None:
+            raise _bad(0, "a shard follows the close")
+        if not 0 < size <= self.header.shard_size or len(digest) != 32:
+            raise _bad(0, f"shard {index} has {size} bytes; 1 to {self.header.shard_size} are allowed")
+        if index >= limits.MAX_SHARDS or self._offset + size > self.header.size:
+            raise _bad(0, f"shard {index} goes beyond the {self.header.size} bytes of the header")
+        self._shards.append(Shard(index, self._offset, size, digest))
+        self._offset += size
+        self._chain(
+            _line
+            or b'{"blake3":"%s","index":%d,"record":"shard","size":%d}' % (digest.hex().encode(), index, size)
+        )
+
+    def close(self, content_digest: bytes, *, _line: bytes | None = None) -> None:
+        """Say that this is all, and the BLAKE3 of the whole."""
+        if self._content is not None:
+            raise _bad(0, "it is closed twice")
+        if self._offset != self.header.size:
+            raise _bad(0, f"its shards have {self._offset} bytes, its header says {self.header.size}")
+        if len(content_digest) != 32:
+            raise _bad(0, "the close has no digest")
+        self._content = content_digest
+        fields = {"blake3": content_digest.hex(), "record": "close", "shards": len(self._shards)}
+        self._chain(_line or _canonical(fields))
+
+    def attach(self, signature: Signature, line: bytes) -> None:
+        """Keep a signature line; whether it verifies is asked later."""
+        if len(self._signatures) >= limits.MAX_SIGNATURES or not 0 < signature.after <= len(self._links):
+            raise _bad(0, "a signature covers lines that are not there")
+        self._signatures.append(signature)
+        self._lines.append(line)
+
+    def manifest(self) -> Manifest:
+        """What has been written so far."""
+        return Manifest(
+            self.header,
+            tuple(self._shards),
+            self._content,
+            tuple(self._signatures),
+            b"".join(line + b"\n" for line in self._lines),
+            tuple(self._links),
+        )
+
+    def _chain(self, line: bytes) -> None:
+        self._links.append(blake3((self._links[-1] if self._links else _ORIGIN) + line).digest())
+        self._lines.append(line)
+
+
+def build_manifest(
+    source: Path | bytes,
+    name: str,
+    shard_sizes: int | Sequence[int] | None = None,
+    *,
+    version: str = "1",
+) -> Manifest:
+    """Describe a file or bytes; two holders of equal content get equal manifests.
+
+    Blocking: reads and hashes all of `source`.
+
+    Args:
+        source: The object.
+        name: What it is to be called.
+        shard_sizes: Bytes of each shard: one number for all but the last, or every one; 4 MiB by default.
+        version: Its version label.
+
+    Raises:
+        NodeError: SHC_NAME for a bad name; SHC_MANIFEST when the sizes do not add up to the object or the file changed
+            meanwhile; STO_CORRUPT when the file cannot be read.
+    """
+    try:
+        size = len(source) if isinstance(source, bytes) else os.stat(source).st_size
+        sizes = _sizes(size, shard_sizes)
+        writer = ManifestWriter(Header(check_name(name), version, size, max(sizes, default=0)))
+        whole = blake3()
+        for piece in _pieces(source, sizes):
+            writer.append(len(piece), blake3(piece).digest())
+            whole.update(piece)
+    except OSError as error:
+        raise NodeError(Code.STO_CORRUPT, f"{source!s} cannot be read: {error.strerror}.") from error
+    writer.close(whole.digest())
+    return writer.manifest()
+
+
+def _sizes(size: int, wanted: int | Sequence[int] | None) -> list[int]:
+    if isinstance(wanted, Sequence):
+        if sum(wanted) != size:
+            raise _bad(0, f"the shard sizes add up to {sum(wanted)} bytes, the object has {size}")
+        if min(wanted, default=1) < 1:
+            raise _bad(0, "a shard has at least one byte")
+        return list(wanted)
+    step = limits.DEFAULT_SHARD if wanted is None else wanted
+    if step < 1 or -(-size // step) > limits.MAX_SHARDS:
+        raise _bad(0, f"{size} bytes cannot be cut into shards of {step}")
+    return [min(step, size - start) for start in range(0, size, step)]
+
+
+def _pieces(source: Path | bytes, sizes: Sequence[int]) -> Iterator[bytes]:
+    if isinstance(source, bytes):
+        start = 0
+        for size in sizes:
+            yield source[start : start + size]
+            start += size
+        return
+    with open(source, "rb", buffering=0) as file:
+        for size in sizes:
+            piece = read_exactly(file.fileno(), size, file.tell())
+            file.seek(size, os.SEEK_CUR)
+            if len(piece) != size:
+                raise _bad(0, f"{source!s} became shorter while it was read")
+            yield piece
+        if file.read(1):
+            raise _bad(0, f"{source!s} grew while it was read")
+
+
+def read_exactly(descriptor: int, size: int, offset: int) -> bytes:
+    """Read `size` bytes from `offset` on, fewer only at the end of the file (one pread may return less)."""
+    data = os.pread(descriptor, size, offset)
+    while len(data) < size:
+        more = os.pread(descriptor, size - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+# reading what someone else wrote
+
+
+def _lines(raw: bytes) -> Iterator[tuple[int, bytes]]:
+    start, number = 0, 1
+    while start < len(raw):
+        end = raw.find(b"\n", start)
+        if end < 0:
+            raise _bad(number, "the line has no end")
+        if end - start > (limits.MAX_HEADER_LINE if number == 1 else limits.MAX_LINE):
+            raise _bad(number, "the line is too long")
+        yield number, raw[start:end]
+        start, number = end + 1, number + 1
+
+
+def _read_line(writer: ManifestWriter, line: bytes, number: int) -> None:
+    if found := _SHARD_LINE.fullmatch(line):  # the usual line, read without the cost of JSON
+        digest, index, size = bytes.fromhex(found[1].decode()), int(found[2]), int(found[3])
+        _append(writer, index, size, digest, line, number)
+        return
+    fields = _decode(number, line)
+    match fields.get("record"):
+        case "shard":
+            digest = _hex(fields, "blake3", _HEX32, number)
+            _append(writer, _int(fields, "index", number), _int(fields, "size", number), digest, line, number)
+        case "close":
+            if _int(fields, "shards", number) != len(writer._shards):
+                raise _bad(number, "the close counts another number of shards")
+            writer.close(_hex(fields, "blake3", _HEX32, number), _line=line)
+        case "signature":
+            peer = fields.get("peer")
+            if not isinstance(peer, str):
+                raise _bad(number, "a signature names no peer")
+            signature = Signature(
+                PeerId(peer), _int(fields, "after", number), _hex(fields, "signature", _HEX_SIGNATURE, number)
+            )
+            writer.attach(signature, line)
+        case _:
+            raise _bad(number, "it is no shard, close or signature")
+
+
+def _append(writer: ManifestWriter, index: int, size: int, digest: bytes, line: bytes, number: int) -> None:
+    if index != len(writer._shards):
+        raise _bad(number, f"shard {index} stands where shard {len(writer._shards)} should")
+    writer.append(size, digest, _line=line)
+
+
+def _read_header(fields: dict[str, Any], number: int) -> Header:
+    if fields.get("record") != "header":
+        raise _bad(number, "it is no header")
+    if fields.get("schema") != SCHEMA or isinstance(fields["schema"], bool):
+        raise _bad(number, f"its schema is not {SCHEMA}")
+    encoding = fields.get("encoding")
+    if not isinstance(encoding, str) or len(encoding) > limits.MAX_VERSION:
+        raise _bad(number, "it names no encoding")
+    return Header(
+        check_name(fields.get("name")),
+        check_version(fields.get("version")),
+        _int(fields, "size", number),
+        _int(fields, "shard_size", number),
+        encoding,
+    )
+
+
+def _check_header(header: Header) -> None:
+    check_name(header.name)
+    check_version(header.version)
+    if not 0 <= header.size <= limits.MAX_OBJECT:
+        raise _bad(1, f"{header.size} bytes are more than an object may have")
+    if not (0 < header.shard_size <= limits.MAX_SHARD or header.shard_size == header.size == 0):
+        raise _bad(
+            1, f"a shard size of {header.shard_size} bytes is not allowed; 1 to {limits.MAX_SHARD} are"
+        )
+
+
+def _header_fields(header: Header) -> dict[str, Any]:
+    return {
+        "encoding": header.encoding,
+        "name": header.name,
+        "record": "header",
+        "schema": SCHEMA,
+        "shard_size": header.shard_size,
+        "size": header.size,
+        "version": header.version,
+    }
+
+
+def _canonical(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def _decode(number: int, line: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+        # one text for one meaning: doubled keys, spaces, floats written two ways and the like do not survive this
+        if isinstance(fields, dict) and _canonical(fields) == line:
+            return fields
+    except (ValueError, RecursionError):
+        pass
+    raise _bad(number, "it is not canonical JSON")
+
+
+def _int(fields: dict[str, Any], key: str, number: int) -> int:
+    value = fields.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= limits.MAX_OBJECT:
+        raise _bad(number, f"{key} is not a number that is allowed")
+    return value
+
+
+def _hex(fields: dict[str, Any], key: str, pattern: re.Pattern[str], number: int) -> bytes:
+    value = fields.get(key)
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise _bad(number, f"{key} is not lower-case hexadecimal of the right length")
+    return bytes.fromhex(value)
+
+
+def _bad(number: int, why: str) -> NodeError:
+    where = f" in line {number}" if number else ""
+    return NodeError(Code.SHC_MANIFEST, f"The manifest is not valid{where}: {why}.")

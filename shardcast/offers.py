@@ -1,0 +1,101 @@
+"""Asking holders for the manifest, and which of what they offer is worth trying."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from datetime import timedelta
+
+from protocol.errors import Code, NodeError
+from protocol.rpc import Endpoint
+from protocol.units import PeerId
+from shardcast import limits
+from shardcast.expect import Expect, Plan
+from shardcast.messages import AskManifest
+from shardcast.pace import Pace
+
+Refuse = Callable[[PeerId, NodeError], None]
+
+
+async def ask_manifest(
+    endpoint: Endpoint, peer: PeerId, name: str, digest: bytes, silence: timedelta
+) -> bytes:
+    """The text that one holder offers.
+
+    Raises:
+        NodeError: What the holder or the connection says; SHC_MANIFEST, when the text is longer than any may be.
+    """
+    text = bytearray()
+    async with aclosing(
+        endpoint.stream(peer, AskManifest(name=name, digest=digest), progress=silence)
+    ) as parts:
+        async for part in parts:
+            if not part.data or len(text) + len(part.data) > limits.MAX_MANIFEST:
+                raise NodeError(Code.SHC_MANIFEST, f"{peer} sends no manifest that could be one.", peer=peer)
+            text += part.data
+    return bytes(text)
+
+
+async def offers(
+    endpoint: Endpoint,
+    name: str,
+    holders: Sequence[PeerId],
+    expect: Expect,
+    refuse: Refuse,
+    *,
+    parallel: int,
+    silence: timedelta,
+    patience: timedelta,
+) -> list[tuple[Plan, tuple[PeerId, ...]]]:
+    """Plans that hold against the expectation, each with who may be asked for it, the most offered first.
+
+    Where the expectation leaves only one possible manifest, the first good one is taken and all other holders may be
+    asked for its shards; otherwise all are heard, and each is asked only for what it offered.
+
+    Args:
+        endpoint: Who asks.
+        name: Of the object.
+        holders: Whom to ask.
+        expect: What a plan must satisfy.
+        refuse: Told of each holder that offers something else or nothing.
+        parallel: How many are asked at once.
+        silence: How long one may say nothing.
+        patience: How long a busy one is asked again.
+    """
+    found: dict[bytes, tuple[Plan, list[PeerId]]] = {}
+    refused: set[PeerId] = set()
+    places = asyncio.Semaphore(parallel)
+    enough = asyncio.Event()
+    digest = expect.manifest_digest or b""
+
+    async def ask(peer: PeerId) -> None:
+        pace = Pace(patience)
+        while True:
+            try:
+                async with places:
+                    raw = await ask_manifest(endpoint, peer, name, digest, silence)
+                plan = await asyncio.to_thread(expect.judge, name, raw)
+                break
+            except NodeError as error:
+                if not pace.again(error):
+                    refused.add(peer)
+                    refuse(peer, error)
+                    return
+            await pace.pause()
+        found.setdefault(plan.manifest_digest, (plan, []))[1].append(peer)
+        if expect.pinned:
+            enough.set()
+
+    asking = asyncio.gather(*(ask(peer) for peer in holders))
+    waiting = asyncio.ensure_future(enough.wait())
+    try:
+        await asyncio.wait((asking, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if asking.done():
+            asking.result()
+    finally:
+        asking.cancel()
+        waiting.cancel()
+        await asyncio.gather(asking, waiting, return_exceptions=True)
+    ranked = sorted(found.values(), key=lambda offer: -len(offer[1]))
+    if expect.pinned:
+        return [(plan, tuple(h for h in holders if h not in refused)) for plan, _ in ranked[:1]]
+    return [(plan, tuple(backers)) for plan, backers in ranked]
