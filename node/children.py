@@ -4,6 +4,7 @@ Linux tells a process that its parent died (``PR_SET_PDEATHSIG``), also after ``
 at its very start: code that runs between fork and exec of a process with threads is not safe.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -75,7 +76,7 @@ def share_of_cores(processes: int, cores: int | None = None) -> int:
 
 
 def worker_threads(wish: int, workers: int) -> int:
-    """Threads of each of a node's workers, from the run file's `node.threads` (0: an equal share) and `node.workers`."""
+    """Threads of each of a node's workers, from `node.threads` (0: an equal share) and `node.workers`."""
     return wish or share_of_cores(workers)
 
 
@@ -150,7 +151,5 @@ def end_descendants(grace: timedelta = timedelta(0)) -> int:
 
 
 def _send(process: psutil.Process, number: signal.Signals) -> None:
-    try:
+    with contextlib.suppress(psutil.Error):  # it may have ended by itself
         process.send_signal(number)
-    except psutil.Error:
-        pass  # it has ended by itself

@@ -58,7 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status: 0 done, 1 failed, 2 wrong command line or run file."""
     die_with_parent_if_asked()
     try:
-        status = app(args=None if argv is None else list(argv), prog_name="intellect-node", standalone_mode=False)
+        status = app(
+            args=None if argv is None else list(argv), prog_name="intellect-node", standalone_mode=False
+        )
         return status if isinstance(status, int) else 0
     except NodeError as error:
         return _report(error)
@@ -131,7 +133,9 @@ def run(
     path: RunFilePath,
     join: Annotated[
         list[str] | None,
-        typer.Option("--join", metavar="MULTIADDR", help="Address of any node of the run; may be given several times."),
+        typer.Option(
+            "--join", metavar="MULTIADDR", help="Address of any node of the run; may be given several times."
+        ),
     ] = None,
     folder: Dir = None,
     verbose: Verbose = False,
@@ -140,9 +144,9 @@ def run(
     from node.runfile import load
 
     runfile = load(path)
-    addresses = tuple(join or runfile.network.join)
-    for address in addresses:
+    for address in join or ():
         _check_multiaddr(address)
+    addresses = tuple(join or runfile.network.join)
     folder = folder or RUNS / runfile.run.name
 
     def start() -> int:
@@ -163,7 +167,8 @@ def _start(runfile: "RunFile", folder: Path, start: Callable[[], int], verbose: 
     from node.lifecycle import hold
 
     logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        level=logging.DEBUG if verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     with hold(folder):
         for warning in require(runfile, folder):
@@ -177,11 +182,13 @@ def _start(runfile: "RunFile", folder: Path, start: Callable[[], int], verbose: 
 def _check_multiaddr(address: str) -> None:
     import re
 
-    if not re.fullmatch(r"/(ip4|ip6|dns|dns4|dns6)/[^/\s]+/tcp/\d{1,5}(/[^\s]+)?/p2p/[1-9A-HJ-NP-Za-km-z]{40,64}", address):
+    from node.runfile_problems import MULTIADDR_PATTERN
+
+    if not re.fullmatch(MULTIADDR_PATTERN, address):
         raise NodeError(
             Code.CFG_USAGE,
             f"--join {address!r} is not a peer's address.",
-            fix="Give one as `intellect-node status` prints it on the other node: /ip4/203.0.113.7/tcp/4001/p2p/12D3KooW…",
+            fix="Give one as `intellect-node status` prints it there: /ip4/203.0.113.7/tcp/4001/p2p/12D3KooW…",
         )
 
 
@@ -206,7 +213,9 @@ def stop(
     folder: Dir = None,
     every: Annotated[bool, typer.Option("--all", help="Every node below runs/.")] = False,
     now: Annotated[bool, typer.Option("--now", help="Without draining: the round's work is lost.")] = False,
-    wait: Annotated[str, typer.Option("--wait", metavar="TIME", help="How long to wait for its end.")] = "90 s",
+    wait: Annotated[
+        str, typer.Option("--wait", metavar="TIME", help="How long to wait for its end.")
+    ] = "90 s",
 ) -> int:
     """Stop a node: it finishes its round, says goodbye and ends."""
     from node.status import ask_stop
@@ -215,7 +224,9 @@ def stop(
     try:
         patience = duration(wait)
     except ValueError as error:
-        raise NodeError(Code.CFG_USAGE, f"--wait: {error}.", fix='Write a time such as --wait "90 s".') from None
+        raise NodeError(
+            Code.CFG_USAGE, f"--wait: {error}.", fix='Write a time such as --wait "90 s".'
+        ) from None
     folders = _running(folder)
     if len(folders) > 1 and not every:
         raise NodeError(
@@ -228,7 +239,10 @@ def stop(
         print(f"Stopping the node in {each} ...", file=sys.stderr)
         ended = ask_stop(each, now=now, wait=patience) and ended
     if not ended:
-        print(f"It has not ended within {wait}. It goes on draining; `intellect-node stop --now` ends it.", file=sys.stderr)
+        print(
+            f"It has not ended within {wait}. It goes on draining; `intellect-node stop --now` ends it.",
+            file=sys.stderr,
+        )
     return 0 if ended else 1
 
 
@@ -247,8 +261,12 @@ def _running(folder: Path | None) -> list[Path]:
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A node's data directory.", show_default=False)],
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where to write the model.", show_default=False)],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A node's data directory.", show_default=False)
+    ],
+    to: Annotated[
+        Path, typer.Option("--to", metavar="FOLDER", help="Where to write the model.", show_default=False)
+    ],
 ) -> int:
     """Write a node's last committed model as a Hugging Face folder."""
     from node.exporting import export_node
@@ -259,7 +277,8 @@ def export(
 @app.command()
 def doctor(
     path: Annotated[
-        Path | None, typer.Argument(metavar="[RUN.toml]", help="The run file to check for.", show_default=False)
+        Path | None,
+        typer.Argument(metavar="[RUN.toml]", help="The run file to check for.", show_default=False),
     ] = None,
     folder: Dir = None,
     as_json: AsJson = False,
@@ -291,12 +310,19 @@ def _plain(record: Any) -> dict[str, Any]:
 
 @app.command()
 def demo(
-    nodes: Annotated[int, typer.Option("--nodes", min=2, max=16, help="Nodes at the start; one more joins later.")] = 4,
+    nodes: Annotated[
+        int, typer.Option("--nodes", min=2, max=16, help="Nodes at the start; one more joins later.")
+    ] = 4,
     rounds: Annotated[int, typer.Option("--rounds", min=4, max=1000, help="Rounds to train.")] = 10,
-    inner_steps: Annotated[int, typer.Option("--inner-steps", min=1, max=1000, help="Steps of each round.")] = 20,
-    workers_per_node: Annotated[int, typer.Option("--workers-per-node", min=1, max=8, help="Workers of each node.")] = 1,
+    inner_steps: Annotated[
+        int, typer.Option("--inner-steps", min=1, max=1000, help="Steps of each round.")
+    ] = 20,
+    workers_per_node: Annotated[
+        int, typer.Option("--workers-per-node", min=1, max=8, help="Workers of each node.")
+    ] = 1,
     seed: Annotated[int, typer.Option("--seed", min=0, help="The run's seed.")] = 1,
-    folder: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where everything goes.")] = RUNS / "demo",
+    folder: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where everything goes.")] = RUNS
+    / "demo",
     as_json: Annotated[bool, typer.Option("--json", help="Print only the report.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Train the synchronous baseline, too.")] = False,
 ) -> int:

@@ -1,4 +1,4 @@
-"""The doctor: can this machine run this node? Each check gives a sentence, and where something is wrong a code and a fix.
+"""The doctor: can this machine run this node? Each check gives a sentence, and what is wrong a code and a fix.
 
 `examine` tells all, for people; `require` raises the first thing that prevents a start, and every start calls it.
 """
@@ -51,7 +51,9 @@ def _ok(name: str, sentence: str) -> Finding:
     return Finding(name, "ok", sentence)
 
 
-def _bad(name: str, code: Code, sentence: str, fix: str = "", level: Literal["warning", "error"] = "error") -> Finding:
+def _bad(
+    name: str, code: Code, sentence: str, fix: str = "", level: Literal["warning", "error"] = "error"
+) -> Finding:
     return Finding(name, level, sentence, code, fix or CATALOGUE[code].fix)
 
 
@@ -87,12 +89,22 @@ def _system(runfile: RunFile, folder: Path, machine: Machine) -> Iterator[Findin
     version = ".".join(map(str, machine.python))
     if machine.python < OLDEST_PYTHON:
         least = ".".join(map(str, OLDEST_PYTHON))
-        yield _bad("python", Code.SYS_VERSION, f"This is Python {version}; {least} or newer is needed.", f"Install Python {least}.")
+        yield _bad(
+            "python",
+            Code.SYS_VERSION,
+            f"This is Python {version}; {least} or newer is needed.",
+            f"Install Python {least}.",
+        )
     else:
         yield _ok("python", f"Python {version} on {machine.system}.")
     if machine.system != "Linux x86_64":
         fix = "Run it on Linux x86-64, or in a container of that kind."
-        yield _bad("system", Code.SYS_VERSION, f"This is {machine.system}; the directory's helper exists for Linux x86_64 only.", fix)
+        yield _bad(
+            "system",
+            Code.SYS_VERSION,
+            f"This is {machine.system}; the directory's helper exists for Linux x86_64 only.",
+            fix,
+        )
 
 
 def _libraries(runfile: RunFile, folder: Path, machine: Machine) -> Iterator[Finding]:
@@ -134,9 +146,16 @@ def _keys(runfile: RunFile, folder: Path, machine: Machine) -> Iterator[Finding]
         status = key.stat()
         if stat.S_IMODE(status.st_mode) & 0o077:
             mode = oct(stat.S_IMODE(status.st_mode))[2:]
-            yield _bad("keys", Code.ID_PERMISSIONS, f"Others can read {key} (mode {mode}).", f"Run `chmod 600 {key}`.")
+            yield _bad(
+                "keys",
+                Code.ID_PERMISSIONS,
+                f"Others can read {key} (mode {mode}).",
+                f"Run `chmod 600 {key}`.",
+            )
         elif not os.access(key, os.R_OK):
-            yield _bad("keys", Code.ID_UNREADABLE, f"This user cannot read {key}.", f"Run as the owner of {key}.")
+            yield _bad(
+                "keys", Code.ID_UNREADABLE, f"This user cannot read {key}.", f"Run as the owner of {key}."
+            )
         else:
             yield _ok("keys", f"{key.name} is readable by its owner only.")
 
@@ -147,7 +166,11 @@ def _device(runfile: RunFile, folder: Path, machine: Machine) -> Iterator[Findin
     if device == "cpu":
         yield _ok("device", f"Workers compute on the processor, {machine.cores} cores.")
     elif not machine.cuda_usable:
-        why = "no NVIDIA device is visible" if machine.gpus == 0 else f"torch {machine.installed.get('torch')} has no CUDA"
+        why = (
+            "no NVIDIA device is visible"
+            if machine.gpus == 0
+            else f"torch {machine.installed.get('torch')} has no CUDA"
+        )
         yield _bad("device", Code.SYS_DEVICE, f'node.device is "cuda", but {why}.')
     elif node.workers > machine.gpus:
         sentence = f"node.workers is {node.workers}, but only {machine.gpus} accelerators are visible."
@@ -164,9 +187,16 @@ def _memory(runfile: RunFile, folder: Path, machine: Machine) -> Iterator[Findin
     available = Bytes(machine.memory_available)
     if limit is not None and needs.memory > limit:
         sentence = f"{model} needs about {needs.memory} of memory; limits.memory is {limit}."
-        yield _bad("memory", Code.SYS_MEMORY, sentence, "Raise limits.memory, or use fewer workers or a smaller model.")
+        yield _bad(
+            "memory",
+            Code.SYS_MEMORY,
+            sentence,
+            "Raise limits.memory, or use fewer workers or a smaller model.",
+        )
     elif needs.memory > available:
-        yield _bad("memory", Code.SYS_MEMORY, f"{model} needs about {needs.memory} of memory; {available} are free.")
+        yield _bad(
+            "memory", Code.SYS_MEMORY, f"{model} needs about {needs.memory} of memory; {available} are free."
+        )
     elif needs.memory > 0.9 * available:
         sentence = f"{model} needs about {needs.memory} of memory, and only {available} are free."
         yield _bad("memory", Code.SYS_MEMORY, sentence, level="warning")
@@ -215,13 +245,17 @@ def _network(runfile: RunFile, folder: Path, machine: Machine) -> Iterator[Findi
         if error is None:
             yield _ok("port", f"network.{key}: {where} can be listened on.")
         elif error.errno == errno.EADDRINUSE:
-            yield _bad("port", Code.NET_PORT_IN_USE, f"Another program uses port {port} of {network.host} (network.{key}).")
+            yield _bad(
+                "port",
+                Code.NET_PORT_IN_USE,
+                f"Another program uses port {port} of {network.host} (network.{key}).",
+            )
         elif error.errno == errno.EACCES:
             sentence = f"This user may not listen on port {port} (network.{key})."
             yield _bad("port", Code.CFG_BAD_VALUE, sentence, "Choose a port from 1024 up.")
         else:
             sentence = f"{network.host} is no address of this machine (network.host): {error.strerror}."
-            fix = 'Use "0.0.0.0" for all of the machine\'s addresses, and network.announce for the one that others dial.'
+            fix = 'Use "0.0.0.0" for all addresses, and network.announce for the one that others dial.'
             yield _bad("port", Code.CFG_BAD_VALUE, sentence, fix)
             return
 
@@ -237,7 +271,11 @@ def _files(runfile: RunFile, folder: Path, machine: Machine) -> Iterator[Finding
 def _clock(runfile: RunFile, folder: Path, machine: Machine) -> Iterator[Finding]:
     behind = machine.newest_file - machine.now
     if not EARLIEST <= machine.now <= LATEST:
-        yield _bad("clock", Code.SYS_CLOCK, "The clock shows a year that cannot be; others would refuse this node's records.")
+        yield _bad(
+            "clock",
+            Code.SYS_CLOCK,
+            "The clock shows a year that cannot be; others would refuse this node's records.",
+        )
     elif behind > CLOCK_BACK.total_seconds():
         sentence = f"The clock is {behind:,.0f} s behind the newest file in {folder}."
         yield _bad("clock", Code.SYS_CLOCK, sentence, level="warning")

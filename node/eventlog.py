@@ -1,7 +1,7 @@
 """The event log: what happened on a node, one JSON object per line.
 
-Every line has ``schema``, ``t`` (unix seconds) and ``kind``; the rest are the kind's own fields. Writing never fails the
-node: what cannot be written is dropped, and that is said once. Reading bears a last line that was cut off by a crash.
+Every line has ``schema``, ``t`` (unix seconds) and ``kind``; the rest are the kind's own fields. Writing never fails
+the node: what cannot be written is dropped, and that is said once. Reading bears a last line that was cut off by a crash.
 """
 
 import asyncio
@@ -235,7 +235,8 @@ def _parse(line: bytes) -> Event | None:
         return None  # cut off by a crash or a full disk
     if schema != SCHEMA:
         raise NodeError(
-            Code.STO_SCHEMA, f"The event log was written in version {schema}; this software reads version {SCHEMA}."
+            Code.STO_SCHEMA,
+            f"The event log was written in version {schema}; this software reads version {SCHEMA}.",
         )
     return Event(t, kind, content)
 

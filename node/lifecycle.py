@@ -28,7 +28,7 @@ _LOCK_BYTES = 4096
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 SAME_SIGNAL = timedelta(milliseconds=500)
-"""A repeat within this time is the same wish: a terminal, `make` and `timeout` all pass one Ctrl-C on to a whole group."""
+"""A repeat within this time is the same wish: terminals, `make` and `timeout` pass one Ctrl-C on to a whole group."""
 
 _held: set[Path] = set()
 _held_guard = threading.Lock()
@@ -81,8 +81,8 @@ def _storage_error(folder: Path, error: OSError) -> NodeError:
 def hold(folder: Path) -> Iterator[None]:
     """Hold a data directory for this process. Within one process this may be nested.
 
-    The lock is the kernel's: it goes with the process, also after `kill -9`, so a file that was left behind locks nothing.
-    The file itself stays, for removing it would let two processes lock two files of one name.
+    The lock is the kernel's: it goes with the process, also after `kill -9`, so a file that was left behind
+    locks nothing. The file itself stays, for removing it would let two processes lock two files of one name.
 
     Raises:
         NodeError: STO_LOCKED naming the holder's process id; STO_UNWRITABLE, STO_FULL.
@@ -146,7 +146,7 @@ def holder(folder: Path) -> Holder | None:
     except OSError:
         return None
     try:
-        # A shared lock that is given back at once: a node that starts in this very moment tries for longer than it lasts.
+        # A shared lock that is given back at once; a node that starts in this very moment tries for longer.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None
     except BlockingIOError:
@@ -174,8 +174,8 @@ def stop_now(number: int) -> None:
 class StopSignals:
     """Turns SIGTERM, SIGINT and SIGHUP into a drain, and the next one into an immediate end.
 
-    Use it as a context manager in the main thread, around or inside the event loop. The handler runs also while the loop is
-    busy, so a second Ctrl-C always works. A ``stop`` that came over the status socket calls `request` and counts as the first.
+    Use it as a context manager in the main thread, around or inside the event loop. The handler runs also while the
+    loop is busy, so a second Ctrl-C always works. A ``stop`` over the status socket calls `request` and is the first.
 
     Args:
         on_drain: Called once with the signal's name or the reason, in the loop's thread if `loop` is given.

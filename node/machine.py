@@ -61,7 +61,7 @@ class Machine:
         return self.gpus > 0 and not self.installed.get("torch", "+cpu").endswith("+cpu")
 
     def device(self, wish: str) -> str:
-        """ "cpu" or "cuda" for a run file's `node.device`."""
+        """The device, "cpu" or "cuda", that a run file's `node.device` comes to here."""
         if wish == "auto":
             return "cuda" if self.cuda_usable else "cpu"
         return wish

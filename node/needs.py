@@ -59,14 +59,21 @@ def parameter_count(model: ModelSection) -> int:
 def needs_of(runfile: RunFile, device: str) -> Needs:
     """What the node of a run file needs on `device` ("cpu" or "cuda").
 
-    Activations are estimated: per token and layer what a decoder keeps for the backward pass, and the logits three times.
+    Activations are estimated: per token and layer what the backward pass needs, and the logits three times.
     """
     model, node = runfile.model, runfile.node
     parameters = parameter_count(model)
     trains = "trainer" in node.roles
-    per_token = model.layers * (16 * model.hidden + 4 * model.intermediate + 2 * model.heads * model.context) + 3 * model.vocab
-    training = (WORKER_BYTES * parameters + 4 * runfile.inner.batch * model.context * per_token) if trains else 0
-    memory = (OUTER_BYTES + DOUBLE_BUFFER_BYTES + GRADIENT_BYTES + FROZEN_BYTES) * parameters + PROCESSES_BYTES
+    per_token = (
+        model.layers * (16 * model.hidden + 4 * model.intermediate + 2 * model.heads * model.context)
+        + 3 * model.vocab
+    )
+    training = (
+        (WORKER_BYTES * parameters + 4 * runfile.inner.batch * model.context * per_token) if trains else 0
+    )
+    memory = (
+        OUTER_BYTES + DOUBLE_BUFFER_BYTES + GRADIENT_BYTES + FROZEN_BYTES
+    ) * parameters + PROCESSES_BYTES
     memory += node.workers * WORKER_PROCESS_BYTES if trains else 0
     on_device = device == "cuda"
     return Needs(

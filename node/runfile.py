@@ -11,11 +11,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, PrivateAttr, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
 from diloco.config import RunSections, Section
 from node.runfile_lines import key_lines
-from node.runfile_problems import Allowed, Problem, RunFileError, problems_of
+from node.runfile_problems import MULTIADDR_PATTERN, Allowed, Problem, RunFileError, problems_of
 from protocol.errors import Code, NodeError
 from protocol.units import Bytes, bandwidth
 
@@ -40,7 +48,9 @@ def rate_text(rate: Bytes | None) -> str:
     """The text of a rate, in bits as network links are sold: "20 Mb/s"."""
     if rate is None:
         return "unlimited"
-    unit, scale = next((each for each in (("Gb", 10**9), ("Mb", 10**6), ("kb", 10**3)) if rate * 8 >= each[1]), ("b", 1))
+    unit, scale = next(
+        (each for each in (("Gb", 10**9), ("Mb", 10**6), ("kb", 10**3)) if rate * 8 >= each[1]), ("b", 1)
+    )
     return f"{rate * 8 / scale:.10g} {unit}/s"
 
 
@@ -65,7 +75,6 @@ Size = Annotated[
     PlainSerializer(lambda size: "unlimited" if size is None else str(size), return_type=str),
 ]
 Port = Annotated[int, Field(ge=0, le=65_535)]
-Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
 Role = Literal["trainer", "coordinator"]
 
 
@@ -93,7 +102,11 @@ class NetworkSection(Section):
     """TCP port of the directory, by which peers find each other; 0 takes any free one."""
     announce: Annotated[str, Field(max_length=255)] = ""
     """Host name or address that others dial, when it is not the one to listen on; empty finds it out."""
-    join: Texts = ()
+    join: Annotated[
+        tuple[Annotated[str, Field(pattern=MULTIADDR_PATTERN)], ...],
+        BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
+        Field(max_length=64),
+    ] = ()
     """Multiaddresses of peers to join by, as `--join` gives them."""
 
 
@@ -101,9 +114,11 @@ class LocalNodeSection(Section):
     """`[node]`: this node itself."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$|^$")] = ""
-    """A name that people see; empty takes the beginning of the peer id."""
+    """A name that people see; empty shows the end of the peer id."""
     roles: Annotated[
-        tuple[Role, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value), Field(min_length=1)
+        tuple[Role, ...],
+        BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
+        Field(min_length=1),
     ] = ("trainer",)
     """What the node does. `intellect-node init` adds "coordinator" to its first node."""
     workers: Annotated[int, Field(ge=1, le=64)] = 1
@@ -141,7 +156,7 @@ class RunFile(RunSections):
         return frozenset(key for key in self._lines if "." in key)
 
     def where(self, key: str) -> str:
-        """"RUN.toml, line 7" for a key that the file gives, else "RUN.toml"."""
+        """Where a key stands: "RUN.toml, line 7", or "RUN.toml" when the file does not give it."""
         line = self._lines.get(key) or self._lines.get(key.partition(".")[0])
         return f"{self._name}, line {line}" if line else self._name
 
@@ -162,7 +177,9 @@ class RunFile(RunSections):
             return None
         named = "; ".join(f"{self.where(key)}: `{key}`" for key in wrong[:5])
         more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
-        return NodeError(Code.CFG_GENESIS_MISMATCH, f"The run file differs from the run it is to join ({named}{more}).")
+        return NodeError(
+            Code.CFG_GENESIS_MISMATCH, f"The run file differs from the run it is to join ({named}{more})."
+        )
 
 
 def load(path: Path) -> RunFile:
@@ -188,7 +205,9 @@ def parse(text: str, name: str = "run file") -> RunFile:
     if isinstance(version, int) and version > SCHEMA_VERSION:
         sentence = f"`schema_version` is {version}; this software reads version {SCHEMA_VERSION}"
         fix = "Update intellect-node, or write the file for this version."
-        raise RunFileError(name, (Problem(Code.CFG_BAD_VALUE, "schema_version", lines.get("schema_version"), sentence, fix),))
+        raise RunFileError(
+            name, (Problem(Code.CFG_BAD_VALUE, "schema_version", lines.get("schema_version"), sentence, fix),)
+        )
     try:
         runfile = RunFile.model_validate(content)
     except ValidationError as error:
@@ -206,7 +225,9 @@ def _read(path: Path) -> str:
         fix = "Write one; three lines are enough, and docs/run.example.toml shows every key."
         raise NodeError(Code.CFG_UNREADABLE, f"There is no run file {path}.", fix=fix) from None
     except OSError as error:
-        raise NodeError(Code.CFG_UNREADABLE, f"The run file {path} cannot be read: {error.strerror}.") from None
+        raise NodeError(
+            Code.CFG_UNREADABLE, f"The run file {path} cannot be read: {error.strerror}."
+        ) from None
     if len(data) > MAX_BYTES:
         raise NodeError(Code.CFG_UNREADABLE, f"The run file {path} has more than {MAX_BYTES} bytes.")
     try:
@@ -222,5 +243,7 @@ def _syntax(name: str, message: str) -> NodeError:
     what = what[:1].lower() + what[1:]
     where = f"{name}, {at}" if at else name
     return NodeError(
-        Code.CFG_UNREADABLE, f"{where}: {what}.", fix='Correct the TOML there: texts need quotes, as in `name = "demo"`.'
+        Code.CFG_UNREADABLE,
+        f"{where}: {what}.",
+        fix='Correct the TOML there: texts need quotes, as in `name = "demo"`.',
     )

@@ -16,9 +16,15 @@ from pydantic.fields import FieldInfo
 from diloco.config import PEER_ID_PATTERN
 from protocol.errors import CATALOGUE, Code, NodeError
 
+MULTIADDR_PATTERN = (
+    r"^/(ip4|ip6|dns|dns4|dns6)/[^/\s]+/tcp/[0-9]{1,5}(/[^\s]+)?/p2p/[1-9A-HJ-NP-Za-km-z]{40,64}$"
+)
+
 _PATTERNS = {
     r"^[a-z0-9][a-z0-9-]{0,62}$": "at most 63 lower-case letters, digits and dashes, a dash not first",
-    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$|^$": "at most 63 letters, digits, dots, dashes and underscores, a letter or digit first",
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$|^$": (
+        "at most 63 letters, digits, dots, dashes and underscores, a letter or digit first"
+    ),
 }
 """What a pattern means, for those who do not read patterns."""
 
@@ -64,7 +70,9 @@ class RunFileError(NodeError):
         super().__init__(first.code, first.text(name) + more, fix=first.fix)
 
 
-def problems_of(error: ValidationError, model: type[BaseModel], lines: Mapping[str, int]) -> tuple[Problem, ...]:
+def problems_of(
+    error: ValidationError, model: type[BaseModel], lines: Mapping[str, int]
+) -> tuple[Problem, ...]:
     """All problems, in the order of the file, one per key.
 
     Args:
@@ -91,7 +99,13 @@ def _problem(error: Any, model: type[BaseModel], lines: Mapping[str, int]) -> Pr
             sentence = f"`{key}` must be a section: write [{key}] and its keys below it" if key else message
             return Problem(Code.CFG_BAD_VALUE, key, lines.get(key), sentence, _fix(Code.CFG_BAD_VALUE))
         where, line = _place_in(message, key, owner, lines)
-        return Problem(Code.CFG_BAD_VALUE, where, line, f"[{key}] {message}" if key else message, _fix(Code.CFG_BAD_VALUE))
+        return Problem(
+            Code.CFG_BAD_VALUE,
+            where,
+            line,
+            f"[{key}] {message}" if key else message,
+            _fix(Code.CFG_BAD_VALUE),
+        )
     shown = _shown(error["input"])
     item = "".join(f"[{part}]" for part in path[used:] if isinstance(part, int))
     sentence = f"`{key}{item}` must be {allowed_item(field) if item else allowed(field)}, not {shown}"
@@ -219,7 +233,11 @@ def _words(kind: Any, metadata: tuple[Any, ...]) -> str:
     pattern = next((each.pattern for each in _flattened(metadata) if getattr(each, "pattern", None)), None)
     if pattern == PEER_ID_PATTERN:
         return "a peer id that begins with 12D3KooW"
-    return "text" + (f" of {_PATTERNS.get(str(pattern), f'the form {pattern}')}" if pattern is not None else "")
+    if pattern == MULTIADDR_PATTERN:
+        return 'an address such as "/ip4/203.0.113.7/tcp/4001/p2p/12D3KooW..."'
+    return "text" + (
+        f" of {_PATTERNS.get(str(pattern), f'the form {pattern}')}" if pattern is not None else ""
+    )
 
 
 def _flattened(metadata: tuple[Any, ...]) -> list[Any]:
@@ -231,6 +249,11 @@ def _flattened(metadata: tuple[Any, ...]) -> list[Any]:
 
 def _bounds(metadata: tuple[Any, ...]) -> str:
     low = high = step = ""
+    ends = {each.ge for each in _flattened(metadata) if isinstance(each, annotated_types.Ge)} & {
+        each.le for each in _flattened(metadata) if isinstance(each, annotated_types.Le)
+    }
+    if ends:
+        return f", {_number(ends.pop())}"
     for each in _flattened(metadata):
         match each:
             case annotated_types.Ge(ge):
@@ -238,7 +261,13 @@ def _bounds(metadata: tuple[Any, ...]) -> str:
             case annotated_types.Gt(gt):
                 low = f" above {_number(gt)}"
             case annotated_types.Le(le):
-                high = f" to {_number(le)}" if low.startswith(" from") else f" and at most {_number(le)}" if low else f" of at most {_number(le)}"
+                high = (
+                    f" to {_number(le)}"
+                    if low.startswith(" from")
+                    else f" and at most {_number(le)}"
+                    if low
+                    else f" of at most {_number(le)}"
+                )
             case annotated_types.Lt(lt):
                 high = f" and below {_number(lt)}" if low else f" below {_number(lt)}"
             case annotated_types.MultipleOf(multiple):
@@ -247,4 +276,6 @@ def _bounds(metadata: tuple[Any, ...]) -> str:
 
 
 def _number(value: Any) -> str:
+    if isinstance(value, int) and value > 10**12 and value & (value - 1) == 0:
+        return f"2^{value.bit_length() - 1}"
     return f"{value:,}".removesuffix(".0")

@@ -124,7 +124,9 @@ class StatusServer:
             self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=MAX_LINE)
         except OSError as error:
             listener.close()
-            _log.warning("There is no status socket in %s (%s); the node goes on without it.", self._folder, error)
+            _log.warning(
+                "There is no status socket in %s (%s); the node goes on without it.", self._folder, error
+            )
             return False
         return True
 
@@ -182,7 +184,11 @@ def ask_status(folder: Path, timeout: timedelta = ANSWER_WITHIN) -> NodeStatus:
     content = answer.get("status")
     if not isinstance(content, dict):
         raise NodeError(Code.SYS_NOT_RUNNING, f"The node in {folder} gave no status.")
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items() if name in known}
+    plain: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in content.items()
+        if name in known
+    }
     return NodeStatus(**plain)
 
 
@@ -246,7 +252,9 @@ def _connect(folder: Path, timeout: timedelta) -> Iterator[socket.socket]:
             raise _silent(folder) from error
         except PermissionError as error:
             raise NodeError(
-                Code.SYS_NOT_RUNNING, f"The node in {folder} belongs to another user.", fix="Ask as that user."
+                Code.SYS_NOT_RUNNING,
+                f"The node in {folder} belongs to another user.",
+                fix="Ask as that user.",
             ) from error
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR) and holder(folder) is None:
@@ -264,7 +272,9 @@ def _ask(connection: socket.socket, question: dict[str, Any], folder: Path) -> d
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _silent(folder) from None
     if not ok:
-        raise NodeError(Code.SYS_NOT_RUNNING, f"The node in {folder} refused: {sentence}", fix="Use the same version.")
+        raise NodeError(
+            Code.SYS_NOT_RUNNING, f"The node in {folder} refused: {sentence}", fix="Use the same version."
+        )
     return dict(answer)
 
 

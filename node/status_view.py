@@ -59,7 +59,9 @@ def _times(status: NodeStatus, now: float) -> str:
     if status.since:
         words += f" for {_seconds(now - status.since)}"
     if status.until is not None:
-        words += f", at most {_seconds(status.until - now)} more" if status.until > now else ", about to go on"
+        words += (
+            f", at most {_seconds(status.until - now)} more" if status.until > now else ", about to go on"
+        )
     return words
 
 
