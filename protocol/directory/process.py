@@ -1,0 +1,424 @@
+"""The directory process: one node of hivemind's DHT. The only module that imports hivemind; nothing imports this one.
+
+Started by :mod:`protocol.directory.client` as ``python -m protocol.directory.process --link FD --parent PID``, because
+hivemind and libp2p cannot be imported in one process. It ends when its node does, whatever way that ends.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import importlib.util
+import os
+import random
+import signal
+import socket
+import sys
+import time
+import types
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from protocol.directory.addresses import is_loopback, peer_in, resolved, without_peer
+from protocol.directory.frames import error_frame, from_text, read_frame, to_text, write_frame
+from protocol.directory.limits import (
+    BOOTSTRAP,
+    MAINTAIN_EVERY,
+    MAX_RECORD,
+    MAX_RECORDS,
+    MAX_SHELF,
+    RECONNECT_EVERY,
+    REPLICAS,
+    RESTORE_EVERY,
+    RPC,
+)
+from protocol.directory.p2pd import Helper, die_with_parent
+from protocol.directory.records import SHELVES, Guard, dht_expiry, shelf_key
+from protocol.directory.serving import first, serve
+from protocol.errors import Code, NodeError
+from protocol.identity import Identity
+from protocol.units import PeerId
+
+
+def _import_narrowly() -> None:
+    """Makes ``hivemind.dht.node`` importable without what hivemind's own ``__init__`` modules import.
+
+    Those bring torch: 240 MB and 1.5 s that the DHT has no use for. Empty packages stand in for three of them, with the
+    names that the DHT takes from there.
+    """
+    spec = importlib.util.find_spec("hivemind")
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError("the package hivemind is not installed")
+    root = spec.submodule_search_locations[0]
+    for name in ("hivemind", "hivemind.utils", "hivemind.dht"):
+        package = types.ModuleType(name)
+        package.__path__ = [os.path.join(root, *name.split(".")[1:])]
+        sys.modules[name] = package
+    for name in ("logging", "serializer", "timed_storage", "asyncio"):
+        module = importlib.import_module(f"hivemind.utils.{name}")
+        for attribute, value in vars(module).items():
+            if not attribute.startswith("_") and not isinstance(value, types.ModuleType):
+                setattr(sys.modules["hivemind.utils"], attribute, value)
+
+
+try:
+    _import_narrowly()
+    importlib.import_module("hivemind.dht.node")
+except (ImportError, AttributeError):  # another version of hivemind: take all of it
+    for _name in [name for name in sys.modules if name.split(".")[0] == "hivemind"]:
+        del sys.modules[_name]
+
+import hivemind.dht.node as dht_node
+import hivemind.dht.protocol as dht_protocol
+from hivemind.dht.routing import DHTID
+from hivemind.dht.storage import DHTLocalStorage, DictionaryDHTValue
+from hivemind.p2p import P2P, PeerID
+from hivemind.p2p.p2p_daemon_bindings.utils import read_pbmsg_safe, write_pbmsg
+from hivemind.proto import p2pd_pb2
+from hivemind.utils.multiaddr import Multiaddr
+
+
+class _Validator:
+    """hivemind's record validator over our :class:`Guard`: what a shelf may hold, and nothing else in the DHT."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
+
+    def validate(self, record: Any) -> bool:
+        """Whether this node stores the record, or believes it when another node answers with it."""
+        if len(record.value) > MAX_RECORD + 8 or len(record.subkey) > 128:
+            return False
+        try:
+            subkey, raw = msgpack.unpackb(record.subkey), msgpack.unpackb(record.value)
+        except Exception:  # msgpack raises many kinds for bytes that are not msgpack
+            return False
+        return self.guard.accepts(record.key, subkey, raw, record.expiration_time)
+
+    def sign_value(self, record: Any) -> bytes:
+        """Records are signed before they come here."""
+        return bytes(record.value)
+
+    strip_value = sign_value
+
+
+def _prune(protocol: Any, key: bytes, dictionary: Any) -> bool:
+    """Drops invalid records from a shelf that another node sent; hivemind itself would drop the shelf for one."""
+    with dictionary.freeze():
+        for subkey, (value, expiry) in list(dictionary.items()):
+            if not protocol._validate_record(key, protocol.serializer.dumps(subkey), value, expiry):
+                del dictionary[subkey]
+    return True
+
+
+class _BoundedStorage(DHTLocalStorage):  # type: ignore[misc]
+    """What this node stores for others: two shelves of bounded size."""
+
+    bounds: dict[Any, int] = {}  # noqa: RUF012  set once, before hivemind makes any storage
+
+    def store(self, key: Any, value: Any, expiration_time: float, subkey: Any = None) -> bool:
+        """Stores a shelf's record; refuses anything that is not one."""
+        if subkey is None and not isinstance(value, DictionaryDHTValue):
+            return False
+        return bool(super().store(key, value, expiration_time, subkey))
+
+    def store_subkey(self, key: Any, subkey: Any, value: bytes, expiration_time: float) -> bool:
+        """Stores a record unless its shelf is full."""
+        if key not in self.bounds:
+            return False
+        shelf = self.get(key)
+        if shelf is not None and subkey not in shelf.value:
+            held = [item.value for _, item in shelf.value.items()]
+            if len(held) >= self.bounds[key] or sum(map(len, held)) + len(value) > MAX_SHELF:
+                return False
+        return bool(super().store_subkey(key, subkey, value, expiration_time))
+
+
+class _Control:
+    """A few control connections to the helper, opened before its socket loses its name."""
+
+    def __init__(self) -> None:
+        self._free: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def open(self, p2p: Any, count: int = 4) -> None:
+        """Opens the connections."""
+        for _ in range(count):
+            self._free.put_nowait(await p2p._client.control.daemon_connector.open_connection())
+
+    async def ask(self, request: Any) -> Any:
+        """One question; if the caller gives up waiting, the connection is used again only after the answer."""
+        task = asyncio.create_task(self._exchange(request))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def _exchange(self, request: Any) -> Any:
+        reader, writer = await self._free.get()
+        await write_pbmsg(writer, request)
+        response = p2pd_pb2.Response()
+        await read_pbmsg_safe(reader, response)
+        self._free.put_nowait((reader, writer))
+        return response
+
+    async def addresses(self) -> list[str]:
+        """The multiaddrs that the helper listens on or was told to announce."""
+        response = await self.ask(p2pd_pb2.Request(type=p2pd_pb2.Request.IDENTIFY))
+        return [str(Multiaddr(address)) for address in response.identify.addrs]
+
+    async def connect(self, peer: str, addresses: list[str]) -> str | None:
+        """Connects to a peer; returns what is wrong, or nothing."""
+        raw = [Multiaddr(address).to_bytes() for address in addresses]
+        wanted = p2pd_pb2.ConnectRequest(peer=PeerID.from_base58(peer).to_bytes(), addrs=raw)
+        try:
+            request = p2pd_pb2.Request(type=p2pd_pb2.Request.CONNECT, connect=wanted)
+            response = await asyncio.wait_for(self.ask(request), BOOTSTRAP.total_seconds())
+        except TimeoutError:
+            return f"no answer within {BOOTSTRAP.total_seconds():.0f} s"
+        if response.type == p2pd_pb2.Response.ERROR:
+            return " ".join(response.error.msg.split())[-300:]
+        return None
+
+
+class Node:
+    """One DHT node with its helper."""
+
+    def __init__(self, config: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
+        self._config = config
+        self._emit = emit
+        self._identity = Identity(from_text(config["seed"]))
+        self._namespace = str(config["namespace"])
+        self._keys = {shelf: DHTID.generate(source=shelf_key(self._namespace, shelf)) for shelf in SHELVES}
+        self._guard = Guard({key.to_bytes(): shelf for shelf, key in self._keys.items()}, time.time)
+        self._set_operator(config["operator"])
+        self._own: dict[str, tuple[bytes, float]] = {}
+        self._control = _Control()
+        self._helper: Helper | None = None
+        self._dht: Any = None
+        self._maintenance: asyncio.Task[None] | None = None
+
+    async def answer(self, frame: dict[str, Any]) -> Any:
+        """Performs one call of the node."""
+        match frame["op"]:
+            case "publish":
+                return await self.publish(frame["shelf"], from_text(frame["raw"]))
+            case "records":
+                return await self.records(frame["shelf"])
+            case "multiaddrs":
+                return await self.multiaddrs()
+            case "operator":
+                return self.set_operator(frame["operator"])
+            case "remember":
+                return self.remember(frame["addresses"])
+            case other:
+                raise ValueError(f"no operation {other!r}")
+
+    def progress(self, sentence: str) -> None:
+        """Tells the node what the start is doing."""
+        self._emit({"event": "progress", "text": sentence})
+
+    async def start(self) -> dict[str, Any]:
+        """Starts helper and DHT node, joins the bootstrap peers; returns the ``ready`` event.
+
+        Raises:
+            NodeError: ``E-DIR-001`` or ``E-DIR-002``.
+        """
+        listen = str(self._config["listen"])
+        self.progress("starting the network helper")
+        self._helper = await Helper.start(
+            program=Path(self._config["program"]),
+            seed=self._identity.seed,
+            public_key=self._identity.public_key,
+            folder=Path(self._config["folder"]),
+            listen=listen,
+            announce=self._config["announce"],
+            private=is_loopback(listen),
+            limit=timedelta(seconds=float(self._config["startup"])),
+            progress=self.progress,
+        )
+        self._emit({"event": "helper", "pid": self._helper.pid})
+        p2p = await P2P.replicate(Multiaddr(self._helper.control))
+        await self._control.open(p2p)
+        self._helper.hide()
+        joined = await self._join(self._config["bootstrap"])
+        _BoundedStorage.bounds = {key: MAX_RECORDS[shelf] for shelf, key in self._keys.items()}
+        dht_protocol.DHTLocalStorage = _BoundedStorage
+        dht_protocol.DHTProtocol._validate_dictionary = _prune
+        try:
+            self._dht = await dht_node.DHTNode.create(
+                p2p=p2p,
+                # the same place after a restart, so that one peer never counts as two replicas
+                node_id=DHTID.generate(source=f"{self._namespace}/{self._identity.peer_id}"),
+                initial_peers=joined or None,
+                num_replicas=REPLICAS,
+                wait_timeout=RPC.total_seconds(),
+                record_validator=_Validator(self._guard),
+                strict=False,  # else it refuses peers whose clock is off by more than 3 s
+                cache_locally=False,  # reads ask for the latest, so a cache would only hold stale copies
+                cache_nearest=0,
+                cache_on_store=False,
+                cache_refresh_before_expiry=0,
+            )
+        except RuntimeError as error:
+            names = ", ".join(joined)
+            sentence = f"The bootstrap peer {names} accepts connections but does not answer as a directory."
+            raise NodeError(Code.DIR_BOOTSTRAP, sentence) from error
+        self.remember(self._config["hints"])
+        self._maintenance = asyncio.create_task(self._maintain())
+        return {"event": "ready", "multiaddrs": await self.multiaddrs(), "neighbours": self._neighbours()}
+
+    async def ended(self) -> str:
+        """Waits until the helper ends by itself, and says how."""
+        assert self._helper is not None
+        return await self._helper.ended()
+
+    async def stop(self) -> None:
+        """Ends the helper."""
+        if self._maintenance is not None:
+            self._maintenance.cancel()
+        if self._helper is not None:
+            await self._helper.stop()
+
+    async def multiaddrs(self) -> list[str]:
+        """Where others reach this node, with its peer id; loopback only if there is nothing else."""
+        every = await self._control.addresses()
+        public = [address for address in every if not is_loopback(address)]
+        return [f"{address}/p2p/{self._identity.peer_id}" for address in public or every]
+
+    async def publish(self, shelf: str, raw: bytes) -> bool:
+        """Stores an own record now and again from time to time. Returns whether any node took it."""
+        self._own[shelf] = (raw, dht_expiry(self._guard.open(raw).message))
+        return await self._store(shelf)
+
+    async def records(self, shelf: str) -> list[str]:
+        """Every valid record of a shelf."""
+        found = await self._dht.get(shelf_key(self._namespace, shelf), latest=True)
+        if found is None or not isinstance(found.value, dict):
+            return []
+        return [to_text(item.value) for item in found.value.values() if isinstance(item.value, bytes)]
+
+    def set_operator(self, operator: dict[str, str] | None) -> None:
+        """From now on the members' shelf holds only those whom this peer admitted; the others are dropped."""
+        self._set_operator(operator)
+        key = self._keys["members"]
+        shelf = self._dht.protocol.storage.get(key)
+        if shelf is not None:
+            _prune(self._dht.protocol, key.to_bytes(), shelf.value)
+
+    def remember(self, addresses: list[str]) -> None:
+        """Takes note of peers that may be asked when neighbours are lost."""
+        for address in addresses:
+            self._guard.remember(peer_in(address), (address,))
+
+    def _set_operator(self, operator: dict[str, str] | None) -> None:
+        if operator is None:
+            self._guard.set_operator(None, None)
+        else:
+            admission = getattr(importlib.import_module(operator["module"]), operator["name"])
+            self._guard.set_operator(PeerId(operator["peer"]), admission)
+
+    def _neighbours(self) -> list[str]:
+        return [peer.to_base58() for peer in self._dht.protocol.routing_table.peer_id_to_uid]
+
+    async def _join(self, bootstrap: list[str]) -> list[str]:
+        """Connects to the bootstrap peers; returns those that were reached."""
+        wanted = [address for address in bootstrap if peer_in(address) != self._identity.peer_id]
+        if not wanted:
+            return []
+        self.progress(f"asking {len(wanted)} bootstrap peer{'s' if len(wanted) > 1 else ''}")
+        wrong = await asyncio.gather(*(self._connect(peer_in(address), (address,)) for address in wanted))
+        joined = [address for address, problem in zip(wanted, wrong, strict=True) if problem is None]
+        self.remember(wanted)
+        if not joined:
+            told = "; ".join(f"{address}: {problem}" for address, problem in zip(wanted, wrong, strict=True))
+            raise NodeError(
+                Code.DIR_BOOTSTRAP, f"No bootstrap peer answers. {told}.", peer=peer_in(wanted[0])
+            )
+        return joined
+
+    async def _connect(self, peer: str, addresses: tuple[str, ...]) -> str | None:
+        try:
+            plain = [text for address in addresses for text in await resolved(without_peer(address))]
+            return await self._control.connect(peer, plain)
+        except OSError as error:
+            return f"its name cannot be resolved: {error.strerror}"
+        except (ValueError, LookupError) as error:
+            return f"not a usable address: {error}"
+
+    async def _store(self, shelf: str) -> bool:
+        raw, expiry = self._own[shelf]
+        key = shelf_key(self._namespace, shelf)
+        return bool(await self._dht.store(key, raw, expiry, subkey=str(self._identity.peer_id)))
+
+    async def _maintain(self) -> None:
+        """Replaces copies and neighbours that were lost."""
+        known: set[str] = set()
+        stored = connected = time.monotonic()
+        while True:
+            await asyncio.sleep(MAINTAIN_EVERY.total_seconds() * random.uniform(0.8, 1.2))
+            now, neighbours = time.monotonic(), set(self._neighbours())
+            with contextlib.suppress(Exception):  # what fails here is tried again the next time
+                if now - connected > RECONNECT_EVERY.total_seconds():
+                    connected = now
+                    await self._reconnect(neighbours)
+                if neighbours != known or now - stored > RESTORE_EVERY.total_seconds():
+                    known, stored = neighbours, now
+                    for shelf in list(self._own):
+                        await self._store(shelf)
+
+    async def _reconnect(self, neighbours: set[str]) -> None:
+        lost = [
+            peer
+            for peer in self._guard.addresses
+            if peer not in neighbours and peer != self._identity.peer_id
+        ]
+        for peer in random.sample(lost, min(3, len(lost))):
+            if await self._connect(peer, self._guard.addresses[peer]) is None:
+                await self._dht.protocol.call_ping(PeerID.from_base58(peer))
+
+
+async def _run(link: int) -> int:
+    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=link))
+
+    def emit(frame: dict[str, Any]) -> None:
+        with contextlib.suppress(ConnectionError):
+            write_frame(writer, frame)
+
+    config = await read_frame(reader)
+    if config is None:
+        return 0
+    node = Node(config, emit)
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+
+    async def live() -> None:
+        emit(await node.start())
+        raise NodeError(Code.DIR_DIED, await node.ended())
+
+    try:
+        await first(live(), serve(node.answer, reader, emit), stopped.wait())
+        return 0
+    except NodeError as error:
+        emit({"event": "failed", **error_frame(error)})
+        return 1
+    finally:
+        await node.stop()
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+        writer.close()
+
+
+def main() -> int:
+    """Runs the process until its node closes the link, or ends."""
+    parser = argparse.ArgumentParser(prog="protocol.directory.process")
+    parser.add_argument("--link", type=int, required=True, help="file descriptor of the node's socket")
+    parser.add_argument("--parent", type=int, required=True, help="process id of the node")
+    arguments = parser.parse_args()
+    die_with_parent(arguments.parent)
+    return asyncio.run(_run(arguments.link))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
