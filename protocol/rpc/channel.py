@@ -1,0 +1,221 @@
+"""The caller's side: one connection per peer and plane, authenticated to the peer's certificate."""
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncIterator, Awaitable
+from datetime import timedelta
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from protocol import limits
+from protocol.errors import Code, NodeError
+from protocol.messages.registry import Plane
+from protocol.rpc.faults import from_call
+from protocol.tls import TlsIdentity
+from protocol.trust import Known, Trust
+from protocol.units import Address, PeerId
+
+METHOD_PREFIX = "/intellect.v1/"
+VERSION_KEY = "intellect-version"
+
+_Metadata = tuple[tuple[str, str], ...]
+
+
+def common_options(keepalive: timedelta) -> list[tuple[str, int]]:
+    """gRPC options that both sides of a connection share."""
+    most = int(limits.MAX_BULK + limits.FRAME_SLACK)
+    return [
+        ("grpc.max_receive_message_length", most),
+        ("grpc.max_send_message_length", most),
+        ("grpc.keepalive_time_ms", milliseconds(keepalive)),
+        ("grpc.keepalive_timeout_ms", milliseconds(keepalive)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
+
+
+def milliseconds(time: timedelta) -> int:
+    """Whole milliseconds, for gRPC's options."""
+    return int(time / timedelta(milliseconds=1))
+
+
+class Link:
+    """One connection to one peer. It reconnects by itself, with jittered back-off."""
+
+    def __init__(self, peer: PeerId, plane: Plane, known: Known, tls: TlsIdentity) -> None:
+        self.peer = peer
+        self.plane = plane
+        self.known = known
+        self._tls = tls
+        self._at = 0
+        self._choosing = asyncio.Lock()
+        self.channel = self._open()
+
+    @property
+    def address(self) -> Address:
+        """The address in use."""
+        return self.known.addresses[self._at]
+
+    def _open(self) -> grpc.aio.Channel:
+        slow = self.plane is Plane.BULK
+        options: list[tuple[str, Any]] = [
+            *common_options(limits.KEEPALIVE_BULK if slow else limits.KEEPALIVE_CONTROL),
+            ("grpc.ssl_target_name_override", self.peer),
+            ("grpc.use_local_subchannel_pool", 1),  # so that control and bulk are two connections
+            ("grpc.initial_reconnect_backoff_ms", milliseconds(limits.BACKOFF_FIRST)),
+            ("grpc.max_reconnect_backoff_ms", milliseconds(limits.BACKOFF_LAST)),
+            ("grpc.min_reconnect_backoff_ms", milliseconds(limits.CONNECT_TIMEOUT)),
+            ("grpc.enable_retries", 0),  # what may be said twice is for the caller to know
+            ("grpc.enable_http_proxy", 0),
+        ]
+        credentials = grpc.ssl_channel_credentials(
+            root_certificates=self.known.certificate_pem,
+            private_key=self._tls.key_pem,
+            certificate_chain=self._tls.certificate_pem,
+        )
+        return grpc.aio.secure_channel(_target(self.address), credentials, options=options)
+
+    async def prepare(self) -> None:
+        """With several addresses, finds one that answers; with one, leaves all to gRPC, which fails at once."""
+        if len(self.known.addresses) == 1 or self.channel.get_state() is grpc.ChannelConnectivity.READY:
+            return
+        async with self._choosing:
+            for _ in self.known.addresses:
+                if await self._connected():
+                    return
+                await self.channel.close()
+                self._at = (self._at + 1) % len(self.known.addresses)
+                self.channel = self._open()
+
+    async def _connected(self) -> bool:
+        async def settle() -> bool:
+            while True:
+                state = self.channel.get_state(try_to_connect=True)
+                if state is grpc.ChannelConnectivity.READY:
+                    return True
+                if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):
+                    return False
+                await self.channel.wait_for_state_change(state)
+
+        try:
+            return await asyncio.wait_for(settle(), limits.CONNECT_TIMEOUT.total_seconds())
+        except TimeoutError:
+            return False
+
+    async def unary(self, name: str, raw: bytes, metadata: _Metadata, timeout: timedelta) -> bytes:
+        """One call with one answer.
+
+        Raises:
+            NodeError: What the peer answered, or why it could not be asked.
+        """
+        await self.prepare()
+        call = self.channel.unary_unary(METHOD_PREFIX + name)(
+            raw, timeout=timeout.total_seconds(), metadata=metadata
+        )
+        answer: bytes = await self._outcome(call, name)
+        return answer
+
+    async def stream(self, name: str, raw: bytes, metadata: _Metadata, progress: timedelta) -> AsyncIterator[bytes]:
+        """One call with a stream of answers, each within ``progress`` of the one before.
+
+        Raises:
+            NodeError: As :meth:`unary`; ``E-NET-003`` when no answer came for so long.
+        """
+        await self.prepare()
+        call = self.channel.unary_stream(METHOD_PREFIX + name)(raw, metadata=metadata)
+        seconds = progress.total_seconds()
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(seconds):
+                        frame = await self._outcome(call.read(), name)
+                except TimeoutError:
+                    raise NodeError(
+                        Code.NET_TIMEOUT, f"Peer {self.peer} sent nothing of {name} for {seconds:g} s.", peer=self.peer
+                    ) from None
+                if frame is grpc.aio.EOF:
+                    return
+                yield frame
+        finally:
+            call.cancel()
+
+    async def _outcome(self, call: Awaitable[Any], name: str) -> Any:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise from_call(error, self.peer, name) from error
+        except grpc.aio.UsageError as error:
+            raise self._closed(name) from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise self._closed(name) from None  # not the task was cancelled, but the connection closed under it
+
+    def _closed(self, name: str) -> NodeError:
+        return NodeError(Code.NET_UNREACHABLE, f"The connection to {self.peer} was closed: {name}.", peer=self.peer)
+
+
+class Links:
+    """The connections of one endpoint, kept in step with what is trusted."""
+
+    def __init__(self, trust: Trust, tls: TlsIdentity) -> None:
+        self._trust = trust
+        self._tls = tls
+        self._links: dict[tuple[PeerId, Plane], Link] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._seen = -1
+        self._stopped = False
+
+    def to(self, peer: PeerId, plane: Plane) -> Link:
+        """The connection to a peer; it is made anew where the peer's certificate or address changed.
+
+        Raises:
+            NodeError: ``E-NET-004`` for a peer that is not known, ``E-NET-002`` for one without an address.
+        """
+        if self._stopped:
+            raise NodeError(Code.NET_UNREACHABLE, "This node's endpoint has stopped.", peer=peer)
+        if self._seen != self._trust.version:
+            self._follow_trust()
+        link = self._links.get((peer, plane))
+        if link is None:
+            known = self._trust.find(peer)
+            if known is None:
+                raise NodeError(Code.NET_UNTRUSTED, f"The certificate of peer {peer} is not known.", peer=peer)
+            if not known.addresses:
+                raise NodeError(Code.NET_UNREACHABLE, f"Peer {peer} has no address.", peer=peer)
+            link = self._links[peer, plane] = Link(peer, plane, known, self._tls)
+        return link
+
+    def _follow_trust(self) -> None:
+        self._seen = self._trust.version
+        for key, link in list(self._links.items()):
+            known = self._trust.find(link.peer)
+            same = known is not None and known.certificate_pem == link.known.certificate_pem
+            if not (same and known is not None and known.addresses == link.known.addresses):
+                del self._links[key]
+                # calls under way may end where the peer is still the same process
+                self._close(link, limits.STALL if same else timedelta())
+
+    def _close(self, link: Link, grace: timedelta) -> None:
+        task = asyncio.ensure_future(link.channel.close(grace.total_seconds()))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def stop(self) -> None:
+        """Closes every connection; calls under way end with an error."""
+        self._stopped = True
+        for task in list(self._closing):
+            task.cancel()
+        links, self._links = list(self._links.values()), {}
+        await asyncio.gather(*(link.channel.close() for link in links), *self._closing, return_exceptions=True)
+
+
+def _target(address: Address) -> str:
+    try:
+        version = ipaddress.ip_address(address.host).version
+    except ValueError:
+        return f"dns:///{address}"
+    return f"ipv{version}:{address}"

@@ -1,0 +1,57 @@
+"""How an error crosses a connection: a code and a sentence in the trailing metadata, and back into a NodeError."""
+
+import grpc
+import grpc.aio
+
+from protocol import limits
+from protocol.errors import Code, NodeError
+from protocol.units import PeerId
+
+CODE_KEY = "intellect-code"
+
+_BY_STATUS = {
+    grpc.StatusCode.UNAVAILABLE: (Code.NET_UNREACHABLE, "cannot be reached"),
+    grpc.StatusCode.CANCELLED: (Code.NET_UNREACHABLE, "ended the call"),
+    grpc.StatusCode.DEADLINE_EXCEEDED: (Code.NET_TIMEOUT, "did not answer in time"),
+    grpc.StatusCode.UNIMPLEMENTED: (Code.NET_UNKNOWN_MESSAGE, "does not know the message"),
+    grpc.StatusCode.RESOURCE_EXHAUSTED: (Code.WIRE_TOO_LARGE, "and this node disagree on a message's size"),
+}
+
+
+async def abort(context: "grpc.aio.ServicerContext[bytes, bytes]", error: NodeError) -> None:
+    """Ends a call on the server's side with an error. Always raises."""
+    context.set_trailing_metadata(((CODE_KEY, str(error.code)),))
+    await context.abort(grpc.StatusCode.ABORTED, error.sentence[: limits.MAX_SENTENCE])
+
+
+def from_call(error: grpc.aio.AioRpcError, peer: PeerId, name: str) -> NodeError:
+    """The error of a call as the caller sees it."""
+    details = _printable(error.details() or "")
+    for key, value in error.trailing_metadata() or ():
+        if key == CODE_KEY:
+            try:
+                code = Code(value if isinstance(value, str) else value.decode("ascii", "replace"))
+            except ValueError:
+                code = Code.NET_INTERNAL  # of a newer version
+            return NodeError(code, details, peer=peer)
+    if error.code() is grpc.StatusCode.UNAVAILABLE and _refused_in_handshake(details):
+        return NodeError(
+            Code.NET_UNTRUSTED,
+            f"Peer {peer} closed the connection while it was made: it may not know this node's certificate yet.",
+            peer=peer,
+        )
+    code, what = _BY_STATUS.get(error.code(), (Code.NET_INTERNAL, "answered with an error"))
+    reason = f" ({details})" if details else ""
+    return NodeError(code, f"Peer {peer} {what}: {name}{reason}.", peer=peer)
+
+
+def _refused_in_handshake(details: str) -> bool:
+    """Whether a connection was accepted and then closed before it was usable, as a server does to a stranger."""
+    return "failed to connect" in details and any(
+        sign in details for sign in ("Socket closed", "Connection reset", "andshake", "CERTIFICATE", "SSL")
+    )
+
+
+def _printable(text: str) -> str:
+    """Another peer's words, safe to show: no control characters, not endless."""
+    return "".join(letter if letter.isprintable() else " " for letter in text[: limits.MAX_SENTENCE])
