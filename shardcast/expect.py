@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from protocol import identity
 from protocol.errors import Code, NodeError
 from protocol.identity import Verifier
 from protocol.units import PeerId
