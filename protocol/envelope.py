@@ -153,7 +153,9 @@ def unseal(
     """
     most = limits.MAX_CONTROL if expect is None else _control_spec(expect).max_bytes
     if len(raw) > most + limits.MAX_HEADER + limits.MAX_SIGNATURE + 3:
-        raise NodeError(Code.WIRE_TOO_LARGE, f"An envelope of {len(raw)} bytes came, {int(most)} are allowed.")
+        raise NodeError(
+            Code.WIRE_TOO_LARGE, f"An envelope of {len(raw)} bytes came, {int(most)} are allowed."
+        )
     signature, header_bytes, payload = _split(raw)
     header = decode(Header, header_bytes)
     spec = _check_header(header, run=run, expect=expect, me=me)
@@ -162,21 +164,32 @@ def unseal(
             Code.WIRE_TOO_LARGE, f"A {spec.name} has {len(payload)} bytes, {int(spec.max_bytes)} are allowed."
         )
     sender = PeerId(header.sender)
-    if blake3(payload).digest() != header.payload or not verifier(sender, _SIGNED_TAG + header_bytes, signature):
+    if blake3(payload).digest() != header.payload or not verifier(
+        sender, _SIGNED_TAG + header_bytes, signature
+    ):
         raise NodeError(
             Code.WIRE_SIGNATURE, f"The signature of a {spec.name} does not verify.", peer=header.sender
         )
     message = decode(cast("type[M]", spec.cls), payload)
     recipient = PeerId(header.recipient) if header.recipient else None
     return Sealed(
-        message, sender, recipient, header.boot, header.sequence, RunId(header.run), header.version, bytes(raw)
+        message,
+        sender,
+        recipient,
+        header.boot,
+        header.sequence,
+        RunId(header.run),
+        header.version,
+        bytes(raw),
     )
 
 
 def _control_spec(cls: type[Any]) -> Spec:
     spec = spec_of(cls)
     if spec.role is Role.PART or spec.plane is not Plane.CONTROL:
-        raise NodeError(Code.WIRE_DECLARATION, f"{spec.name} is not a control message, so no envelope carries it.")
+        raise NodeError(
+            Code.WIRE_DECLARATION, f"{spec.name} is not a control message, so no envelope carries it."
+        )
     return spec
 
 
@@ -195,7 +208,9 @@ def _check_header(header: Header, *, run: RunId | None, expect: type[Any] | None
         raise NodeError(Code.WIRE_DOMAIN, f"A signature for {header.domain!r} came where {DOMAIN!r} belongs.")
     if expect is not None and header.name != spec_of(expect).name:
         raise NodeError(
-            Code.WIRE_WRONG_MESSAGE, f"A {header.name} came where a {spec_of(expect).name} belongs.", peer=header.sender
+            Code.WIRE_WRONG_MESSAGE,
+            f"A {header.name} came where a {spec_of(expect).name} belongs.",
+            peer=header.sender,
         )
     spec = spec_of(expect) if expect is not None else REGISTRY.find(header.name)
     if spec.plane is not Plane.CONTROL:
@@ -214,7 +229,9 @@ def _check_header(header: Header, *, run: RunId | None, expect: type[Any] | None
         )
     if me is not None and header.recipient and header.recipient != me:
         raise NodeError(
-            Code.WIRE_WRONG_RECIPIENT, f"A {spec.name} for {header.recipient} came to {me}.", peer=header.sender
+            Code.WIRE_WRONG_RECIPIENT,
+            f"A {spec.name} for {header.recipient} came to {me}.",
+            peer=header.sender,
         )
     return spec
 
@@ -241,7 +258,9 @@ class ReplayWindow:
             seen = self._senders[sealed.sender] = _Seen(sealed.boot, earlier)
         if seen.boot != sealed.boot or not seen.take(sealed.sequence):
             raise NodeError(
-                Code.WIRE_REPLAY, f"Message {sealed.sequence} of {sealed.sender} came before.", peer=sealed.sender
+                Code.WIRE_REPLAY,
+                f"Message {sealed.sequence} of {sealed.sender} came before.",
+                peer=sealed.sender,
             )
 
     def forget(self, sender: PeerId) -> None:

@@ -96,7 +96,9 @@ class Identity:
         except FileExistsError as error:
             raise NodeError(Code.ID_UNREADABLE, f"There is already a key file at {path}.") from error
         except OSError as error:
-            raise NodeError(Code.STO_UNWRITABLE, f"The key file {path} cannot be written: {error.strerror}.") from error
+            raise NodeError(
+                Code.STO_UNWRITABLE, f"The key file {path} cannot be written: {error.strerror}."
+            ) from error
         return identity
 
     @classmethod
@@ -117,10 +119,14 @@ class Identity:
                     )
                 text = file.read(_MAX_FILE + 1)
         except OSError as error:
-            raise NodeError(Code.ID_UNREADABLE, f"The key file {path} cannot be read: {error.strerror}.") from error
+            raise NodeError(
+                Code.ID_UNREADABLE, f"The key file {path} cannot be read: {error.strerror}."
+            ) from error
         lines = text.decode("ascii", "replace").split("\n")
         if len(text) > _MAX_FILE or lines[0] != _HEADER or len(lines) != 3 or lines[2]:
-            raise NodeError(Code.ID_UNREADABLE, f"{path} is not a key file: its first line should be '{_HEADER}'.")
+            raise NodeError(
+                Code.ID_UNREADABLE, f"{path} is not a key file: its first line should be '{_HEADER}'."
+            )
         try:
             return cls(base64.b64decode(lines[1], validate=True))
         except (binascii.Error, ValueError) as error:

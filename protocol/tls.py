@@ -97,9 +97,17 @@ def check_certificate(peer: PeerId, certificate_pem: bytes) -> bytes:
         certificate.verify_directly_issued_by(certificate)
         pem = certificate.public_bytes(Encoding.PEM)
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.decode("ascii"))
-    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound, x509.DuplicateExtension) as error:
+    except (
+        ValueError,
+        TypeError,
+        InvalidSignature,
+        x509.ExtensionNotFound,
+        x509.DuplicateExtension,
+    ) as error:
         why = str(error) or type(error).__name__
-        raise NodeError(Code.DIR_RECORD, f"The certificate of {peer} is not valid: {why}.", peer=peer) from error
+        raise NodeError(
+            Code.DIR_RECORD, f"The certificate of {peer} is not valid: {why}.", peer=peer
+        ) from error
     except ssl.SSLError as error:
         raise NodeError(Code.DIR_RECORD, f"The certificate of {peer} cannot be loaded.", peer=peer) from error
     return pem

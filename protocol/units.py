@@ -58,13 +58,15 @@ class Bytes(int):
         Raises:
             ValueError: Anything else, and what is not a whole number of bytes.
         """
-        if isinstance(text, int) and not isinstance(text, bool):
+        if isinstance(text, int):
             if text < 0:
                 raise ValueError(f"{text} bytes is less than nothing")
             return cls(text)
         match = _NUMBER_AND_UNIT.fullmatch(text)
         if match is None or match[2] not in _SIZES:
-            raise ValueError(f"{text!r} is no size: write a number and B, KB, MB, GB, KiB, MiB or GiB, as in '4 KiB'")
+            raise ValueError(
+                f"{text!r} is no size: write a number and B, KB, MB, GB, KiB, MiB or GiB, as '4 KiB'"
+            )
         value = float(match[1]) * _SIZES[match[2]] if "." in match[1] else int(match[1]) * _SIZES[match[2]]
         if value != int(value):
             raise ValueError(f"{text!r} is not a whole number of bytes")
@@ -94,7 +96,9 @@ def bandwidth(text: "str | int") -> Bytes:
         return Bytes.parse(text)
     match = _NUMBER_AND_UNIT.fullmatch(text.strip().removesuffix("/s"))
     if match is None or not text.strip().endswith("/s") or not (match[2] in _BITS or match[2] in _SIZES):
-        raise ValueError(f"{text!r} is no bandwidth: write '20 Mb/s' for bits, '3 MB/s' or '1 MiB/s' for bytes")
+        raise ValueError(
+            f"{text!r} is no bandwidth: write '20 Mb/s' for bits, '3 MB/s' or '1 MiB/s' for bytes"
+        )
     if match[2] in _BITS:
         return Bytes(int(float(match[1]) * _BITS[match[2]] / 8))
     return Bytes(int(float(match[1]) * _SIZES[match[2]]))
@@ -116,7 +120,7 @@ class Rate:
 
     @classmethod
     def parse(cls, text: "str | Rate") -> "Rate":
-        """Reads ``"10/s"``, ``"3/min"``, ``"100/h"``, each also with ``burst N`` behind; burst is the count otherwise.
+        """Reads ``"10/s"``, ``"3/min"``, ``"100/h"``, each also with ``burst N`` behind (the count otherwise).
 
         Raises:
             ValueError: Anything else.
@@ -125,7 +129,7 @@ class Rate:
             return text
         match = re.fullmatch(r"\s*(\d+)\s*/\s*(s|min|h)(?:\s+burst\s+(\d+))?\s*", text)
         if match is None or int(match[1]) == 0 or (match[3] is not None and int(match[3]) == 0):
-            raise ValueError(f"{text!r} is no rate: write '10/s', '3/min' or '100/h', with 'burst 20' behind if needed")
+            raise ValueError(f"{text!r} is no rate: write '10/s', '3/min' or '100/h', with 'burst 20' behind")
         count = int(match[1])
         return cls(count, _PERIODS[match[2]], int(match[3]) if match[3] else count)
 
@@ -150,5 +154,5 @@ def duration(text: "str | timedelta") -> timedelta:
         return text
     match = _NUMBER_AND_UNIT.fullmatch(text)
     if match is None or match[2] not in _DURATIONS:
-        raise ValueError(f"{text!r} is no duration: write a number and us, ms, s, min, h or d, as in '250 ms' or '5 s'")
+        raise ValueError(f"{text!r} is no duration: write a number and us, ms, s, min, h or d, as '250 ms'")
     return float(match[1]) * _DURATIONS[match[2]]

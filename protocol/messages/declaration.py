@@ -127,7 +127,7 @@ def request(
         asked = audience if audience is not None else answer.audience
         spec = _declare(cls, caller, Role.REQUEST, name, version, max_bytes, rate, asked, plane, reserved)
         if spec.plane is Plane.CONTROL and answer.max_bytes > limits.MAX_CONTROL:
-            raise declaration_error(f"{name}: replies of {answer.max_bytes} need plane=\"bulk\".")
+            raise declaration_error(f'{name}: replies of {answer.max_bytes} need plane="bulk".')
         try:
             limit = duration(timeout)
         except ValueError as error:
@@ -171,11 +171,15 @@ def _declare(
     reserved: tuple[int, ...],
 ) -> Spec:
     if role is not Role.PART and (not _NAME.fullmatch(name) or len(name) > limits.MAX_NAME):
-        raise declaration_error(f"{name!r} is no message name: write area.kebab-case, at most {limits.MAX_NAME} letters.")
+        raise declaration_error(
+            f"{name!r} is no name: write area.kebab-case, at most {limits.MAX_NAME} letters."
+        )
     if not isinstance(version, int) or version < 1:
         raise declaration_error(f"{name}: the version is a whole number from 1 on, not {version!r}.")
     if not _AUDIENCE.fullmatch(audience):
-        raise declaration_error(f"{name}: the audience {audience!r} is none of anyone, member, operator, role:….")
+        raise declaration_error(
+            f"{name}: the audience {audience!r} is none of anyone, member, operator, role:…."
+        )
     if plane not in tuple(Plane):
         raise declaration_error(f"{name}: the plane {plane!r} is neither control nor bulk.")
     try:
@@ -221,7 +225,7 @@ def _hints(cls: type[Any], caller: dict[str, Any]) -> dict[str, Any]:
     try:
         return get_type_hints(cls, localns=caller)
     except NameError as error:
-        raise declaration_error(f"{cls.__name__}: {error}; a part is declared before the message that holds it.") from error
+        raise declaration_error(f"{cls.__name__}: {error}; a part is declared before its message.") from error
 
 
 def _make_dataclass(cls: type[Any], name: str) -> None:

@@ -33,7 +33,12 @@ def describe(cls: type[Any]) -> dict[str, Any]:
             "stream": spec.stream,
         }
     described["fields"] = [
-        {"number": field.number, "name": field.name, "type": _type(field), "required": field.default is MISSING}
+        {
+            "number": field.number,
+            "name": field.name,
+            "type": _type(field),
+            "required": field.default is MISSING,
+        }
         for field in spec.fields
     ]
     return described

@@ -117,7 +117,9 @@ def read_field(owner: str, name: str, annotation: Any, declared: dataclasses.Fie
     kind = _kind(where, python, wanted.kind)
     default = _default(declared)
     if shape in (Shape.MANY, Shape.MAP) and default is not dataclasses.MISSING and len(default) > 0:
-        raise declaration_error(f"{where}: an absent tuple or map is empty on the wire, so its default has to be empty.")
+        raise declaration_error(
+            f"{where}: an absent tuple or map is empty on the wire, so the default is empty."
+        )
     if wanted.max_items is not None and shape not in (Shape.MANY, Shape.MAP):
         raise declaration_error(f"{where} has max_items but is neither a tuple nor a map.")
     if wanted.max_bytes is not None and kind not in ("string", "bytes"):
@@ -126,7 +128,17 @@ def read_field(owner: str, name: str, annotation: Any, declared: dataclasses.Fie
     if shape is Shape.ONE and kind != "message" and default is not dataclasses.MISSING:
         presence = default != zero_of(kind, python)
     spec = FieldSpec(
-        name, wanted.number, shape, kind, python, key, presence, default, wanted.max_items, wanted.max_bytes, exact
+        name,
+        wanted.number,
+        shape,
+        kind,
+        python,
+        key,
+        presence,
+        default,
+        wanted.max_items,
+        wanted.max_bytes,
+        exact,
     )
     if default is not dataclasses.MISSING:
         try:
@@ -154,7 +166,9 @@ def _shape(where: str, annotation: Any) -> tuple[Shape, Any, str | None]:
     if origin in (Union, types.UnionType):
         rest = [each for each in arguments if each is not type(None)]
         if len(rest) != 1 or len(arguments) != 2 or get_origin(rest[0]) is not None:
-            raise declaration_error(f"{where}: of unions only `X | None` with a single value X can be a field.")
+            raise declaration_error(
+                f"{where}: of unions only `X | None` with a single value X can be a field."
+            )
         return Shape.OPTIONAL, rest[0], None
     if origin is tuple:
         if len(arguments) != 2 or arguments[1] is not ... or get_origin(arguments[0]) is not None:
@@ -165,7 +179,9 @@ def _shape(where: str, annotation: Any) -> tuple[Shape, Any, str | None]:
         while isinstance(key, NewType):
             key = key.__supertype__
         if key not in (str, int) or get_origin(arguments[1]) is not None:
-            raise declaration_error(f"{where}: a map is written `dict[str, X]` or `dict[int, X]` with a plain X.")
+            raise declaration_error(
+                f"{where}: a map is written `dict[str, X]` or `dict[int, X]` with a plain X."
+            )
         return Shape.MAP, arguments[1], "string" if key is str else "uint64"
     return Shape.ONE, annotation, None
 
@@ -189,7 +205,9 @@ def _kind(where: str, python: Any, wanted: str | None) -> str:
     elif SPEC in vars(python):
         natural = ("message",)
     else:
-        raise declaration_error(f"{where} has the type {python.__name__}: not a scalar, an Enum, or a @part class.")
+        raise declaration_error(
+            f"{where} has the type {python.__name__}: not a scalar, an Enum, or a @part class."
+        )
     if wanted is not None and wanted not in natural:
         raise declaration_error(f"{where} cannot have the kind {wanted!r}; allowed: {', '.join(natural)}.")
     return wanted or natural[0]
@@ -198,7 +216,9 @@ def _kind(where: str, python: Any, wanted: str | None) -> str:
 def _check_enum(where: str, python: type[Enum]) -> None:
     values = [member.value for member in python]
     if not values or not all(isinstance(value, int) and 0 <= value < 2**31 for value in values):
-        raise declaration_error(f"{where}: the values of {python.__name__} have to be whole numbers from 0 on.")
+        raise declaration_error(
+            f"{where}: the values of {python.__name__} have to be whole numbers from 0 on."
+        )
 
 
 # --- values -------------------------------------------------------------------------------------------------------

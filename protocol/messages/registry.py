@@ -79,7 +79,9 @@ def spec_of(cls: type[Any]) -> Spec:
     """
     spec = vars(cls).get(SPEC)
     if not isinstance(spec, Spec):
-        raise declaration_error(f"{cls.__name__} is no message class: decorate it with @message, @request or @part.")
+        raise declaration_error(
+            f"{cls.__name__} is no message class: decorate it with @message, @request or @part."
+        )
     return spec
 
 
@@ -98,7 +100,9 @@ class Registry:
         taken = self._specs.get(spec.name)
         if taken is not None:
             first = f"{taken.cls.__module__}.{taken.cls.__qualname__}"
-            raise declaration_error(f"Two classes are named {spec.name!r}: {first} and {spec.cls.__qualname__}.")
+            raise declaration_error(
+                f"Two classes are named {spec.name!r}: {first} and {spec.cls.__qualname__}."
+            )
         self._specs[spec.name] = spec
 
     def find(self, name: str) -> Spec:

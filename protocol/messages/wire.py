@@ -6,8 +6,8 @@ name can collide with anything else in the process.
 
 from collections.abc import Callable
 from dataclasses import MISSING
-from functools import lru_cache
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
@@ -47,7 +47,9 @@ def encode(message: Any) -> bytes:
     spec = spec_of(type(message))
     data = _shape_of(type(message)).to_wire(message).SerializeToString(deterministic=True)
     if len(data) > spec.max_bytes:
-        raise NodeError(Code.WIRE_TOO_LARGE, f"A {spec.name} has {len(data)} bytes, {int(spec.max_bytes)} are allowed.")
+        raise NodeError(
+            Code.WIRE_TOO_LARGE, f"A {spec.name} has {len(data)} bytes, {int(spec.max_bytes)} are allowed."
+        )
     return data
 
 
@@ -59,12 +61,16 @@ def decode(cls: type[T], data: bytes) -> T:
     """
     spec = spec_of(cls)
     if len(data) > spec.max_bytes:
-        raise NodeError(Code.WIRE_TOO_LARGE, f"A {spec.name} has {len(data)} bytes, {int(spec.max_bytes)} are allowed.")
+        raise NodeError(
+            Code.WIRE_TOO_LARGE, f"A {spec.name} has {len(data)} bytes, {int(spec.max_bytes)} are allowed."
+        )
     shape = _shape_of(cls)
     try:
         wire = shape.factory.FromString(data)
     except (DecodeError, UnicodeDecodeError) as error:
-        raise NodeError(Code.WIRE_MALFORMED, f"A {spec.name} of {len(data)} bytes is not valid protobuf.") from error
+        raise NodeError(
+            Code.WIRE_MALFORMED, f"A {spec.name} of {len(data)} bytes is not valid protobuf."
+        ) from error
     message: T = shape.from_wire(wire)
     return message
 
@@ -124,6 +130,10 @@ class _WireShape:
             except ValueError as error:
                 raise NodeError(Code.WIRE_INVALID, f"A {self.spec.name} is not valid: {error}.") from error
         return message
+
+
+_SHAPES: WeakKeyDictionary[type[Any], _WireShape] = WeakKeyDictionary()
+"""Built at a class's first use, so that importing many messages stays quick."""
 
 
 def _writer(field: FieldSpec, inner: _WireShape | None) -> Callable[[Any], Any] | None:
@@ -193,7 +203,9 @@ def _item_reader(owner: str, field: FieldSpec, inner: _WireShape | None) -> Call
         def read_enum(value: int) -> Any:
             member = members.get(value)
             if member is None:
-                raise NodeError(Code.WIRE_INVALID, f"{owner}.{field.name} is {value}, no {field.python.__name__}.")
+                raise NodeError(
+                    Code.WIRE_INVALID, f"{owner}.{field.name} is {value}, no {field.python.__name__}."
+                )
             return member
 
         return read_enum
@@ -236,8 +248,14 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-@lru_cache(maxsize=4096)
 def _shape_of(cls: type[Any]) -> _WireShape:
+    shape = _SHAPES.get(cls)
+    if shape is None:
+        shape = _SHAPES[cls] = _build_shape(cls)
+    return shape
+
+
+def _build_shape(cls: type[Any]) -> _WireShape:
     file, names = _describe_file(spec_of(cls))
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)  # type: ignore[no-untyped-call]
@@ -256,7 +274,9 @@ def _describe_file(spec: Spec) -> tuple[descriptor_pb2.FileDescriptorProto, dict
     return file, names
 
 
-def _describe_class(spec: Spec, file: descriptor_pb2.FileDescriptorProto, names: dict[type[Any], str]) -> None:
+def _describe_class(
+    spec: Spec, file: descriptor_pb2.FileDescriptorProto, names: dict[type[Any], str]
+) -> None:
     for field in spec.fields:
         if field.kind == "message" and field.python not in names:
             _describe_class(spec_of(field.python), file, names)
@@ -282,7 +302,11 @@ def _describe_field(
         entry.options.map_entry = True
         entry.field.add(name="key", number=1, label=_Proto.LABEL_OPTIONAL, type=_TYPES[field.key or "string"])
         value = entry.field.add(name="value", number=2, label=_Proto.LABEL_OPTIONAL)
-        made.label, made.type, made.type_name = _Proto.LABEL_REPEATED, _Proto.TYPE_MESSAGE, f"{path}.{entry_name}"
+        made.label, made.type, made.type_name = (
+            _Proto.LABEL_REPEATED,
+            _Proto.TYPE_MESSAGE,
+            f"{path}.{entry_name}",
+        )
         made = value
     made.type = _TYPES[field.kind]
     if field.kind == "message":
@@ -305,6 +329,7 @@ def _describe_enum(field: FieldSpec, target: descriptor_pb2.DescriptorProto) -> 
     described = target.enum_type.add(name=name)
     if zero_of("enum", field.python) is None:
         described.value.add(name=f"{prefix}_UNSPECIFIED", number=0)
-    for member in sorted(field.python, key=lambda each: each.value):
-        described.value.add(name=f"{prefix}_{member.name}", number=member.value)
+    members = {member.value: member.name for member in field.python}
+    for number in sorted(members):
+        described.value.add(name=f"{prefix}_{members[number]}", number=number)
     return name

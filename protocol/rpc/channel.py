@@ -24,7 +24,7 @@ _Metadata = tuple[tuple[str, str], ...]
 
 
 def common_options(keepalive: timedelta) -> list[tuple[str, int]]:
-    """gRPC options that both sides of a connection share."""
+    """Options of gRPC that both sides of a connection share."""
     most = int(limits.MAX_BULK + limits.FRAME_SLACK)
     return [
         ("grpc.max_receive_message_length", most),
@@ -117,7 +117,9 @@ class Link:
         answer: bytes = await self._outcome(call, name)
         return answer
 
-    async def stream(self, name: str, raw: bytes, metadata: _Metadata, progress: timedelta) -> AsyncIterator[bytes]:
+    async def stream(
+        self, name: str, raw: bytes, metadata: _Metadata, progress: timedelta
+    ) -> AsyncIterator[bytes]:
         """One call with a stream of answers, each within ``progress`` of the one before.
 
         Raises:
@@ -133,7 +135,9 @@ class Link:
                         frame = await self._outcome(call.read(), name)
                 except TimeoutError:
                     raise NodeError(
-                        Code.NET_TIMEOUT, f"Peer {self.peer} sent nothing of {name} for {seconds:g} s.", peer=self.peer
+                        Code.NET_TIMEOUT,
+                        f"Peer {self.peer} sent nothing of {name} for {seconds:g} s.",
+                        peer=self.peer,
                     ) from None
                 if frame is grpc.aio.EOF:
                     return
@@ -152,10 +156,14 @@ class Link:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise self._closed(name) from None  # not the task was cancelled, but the connection closed under it
+            raise self._closed(
+                name
+            ) from None  # not the task was cancelled, but the connection closed under it
 
     def _closed(self, name: str) -> NodeError:
-        return NodeError(Code.NET_UNREACHABLE, f"The connection to {self.peer} was closed: {name}.", peer=self.peer)
+        return NodeError(
+            Code.NET_UNREACHABLE, f"The connection to {self.peer} was closed: {name}.", peer=self.peer
+        )
 
 
 class Links:
@@ -183,7 +191,9 @@ class Links:
         if link is None:
             known = self._trust.find(peer)
             if known is None:
-                raise NodeError(Code.NET_UNTRUSTED, f"The certificate of peer {peer} is not known.", peer=peer)
+                raise NodeError(
+                    Code.NET_UNTRUSTED, f"The certificate of peer {peer} is not known.", peer=peer
+                )
             if not known.addresses:
                 raise NodeError(Code.NET_UNREACHABLE, f"Peer {peer} has no address.", peer=peer)
             link = self._links[peer, plane] = Link(peer, plane, known, self._tls)
@@ -210,7 +220,9 @@ class Links:
         for task in list(self._closing):
             task.cancel()
         links, self._links = list(self._links.values()), {}
-        await asyncio.gather(*(link.channel.close() for link in links), *self._closing, return_exceptions=True)
+        await asyncio.gather(
+            *(link.channel.close() for link in links), *self._closing, return_exceptions=True
+        )
 
 
 def _target(address: Address) -> str:

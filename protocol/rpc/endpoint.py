@@ -24,6 +24,9 @@ from protocol.tls import TlsIdentity
 from protocol.trust import Trust
 from protocol.units import Address, Bytes, PeerId, RunId
 
+ANY_PORT = Address("127.0.0.1", 0)
+"""Where an endpoint listens unless told otherwise: loopback, any free port."""
+
 H = TypeVar("H", bound=Callable[..., Any])
 
 Audience = Callable[[PeerId, str], bool]
@@ -66,7 +69,7 @@ class Endpoint:
         *,
         run: RunId | None,
         boot: bytes,
-        listen: Address = Address("127.0.0.1", 0),
+        listen: Address = ANY_PORT,
         upload: Bytes | None = None,
         audience: Audience = only_anyone,
         verifier: Verifier = verify,
@@ -127,7 +130,9 @@ class Endpoint:
         try:
             port = server.add_secure_port(str(self.listen), self._credentials())
         except RuntimeError as error:
-            raise NodeError(Code.NET_PORT_IN_USE, f"The node cannot listen at {self.listen}: {error}.") from error
+            raise NodeError(
+                Code.NET_PORT_IN_USE, f"The node cannot listen at {self.listen}: {error}."
+            ) from error
         await server.start()
         self._server = server
         self.address = Address(self.listen.host, port)
@@ -143,9 +148,13 @@ class Endpoint:
             if version == given and not first:
                 return None  # nothing changed
             given = version
-            return grpc.ssl_server_certificate_configuration(pair, self.tls.certificate_pem + self.trust.pem_bundle())
+            return grpc.ssl_server_certificate_configuration(
+                pair, self.tls.certificate_pem + self.trust.pem_bundle()
+            )
 
-        return grpc.dynamic_ssl_server_credentials(current(first=True), current, require_client_authentication=True)
+        return grpc.dynamic_ssl_server_credentials(
+            current(first=True), current, require_client_authentication=True
+        )
 
     async def stop(self, grace: timedelta = timedelta()) -> None:
         """Accepts no more calls, lets those under way end within ``grace``, then cancels them and closes everything.
@@ -186,7 +195,9 @@ class Endpoint:
         """
         spec = _spec(sealed.message, Role.MESSAGE)
         if sealed.recipient is not None and sealed.recipient != peer:
-            raise NodeError(Code.WIRE_WRONG_RECIPIENT, f"A {spec.name} for {sealed.recipient} is not for {peer}.")
+            raise NodeError(
+                Code.WIRE_WRONG_RECIPIENT, f"A {spec.name} for {sealed.recipient} is not for {peer}."
+            )
         self.sent[spec.name] += len(sealed.raw)
         link = self._links.to(peer, Plane.CONTROL)
         await link.unary(spec.name, sealed.raw, (), timeout or limits.SEND_TIMEOUT)
@@ -207,7 +218,9 @@ class Endpoint:
         raw = await self._unary(peer, spec, request, timeout or spec.timeout or limits.SEND_TIMEOUT)
         return self._unpack(spec, raw, peer)
 
-    async def stream(self, peer: PeerId, request: Any, *, progress: timedelta | None = None) -> AsyncIterator[Any]:
+    async def stream(
+        self, peer: PeerId, request: Any, *, progress: timedelta | None = None
+    ) -> AsyncIterator[Any]:
         """Asks a peer for a stream. Each reply has to come within ``progress`` of the one before.
 
         The call ends when the iterator is exhausted or closed: one who leaves early uses
@@ -264,7 +277,9 @@ class Endpoint:
         )
         if sealed.sender != peer or sealed.recipient is None:
             raise NodeError(
-                Code.WIRE_SIGNATURE, f"Peer {peer} answered {spec.name} with what {sealed.sender} signed.", peer=peer
+                Code.WIRE_SIGNATURE,
+                f"Peer {peer} answered {spec.name} with what {sealed.sender} signed.",
+                peer=peer,
             )
         return sealed.message
 
@@ -289,7 +304,9 @@ def _check_free(address: Address) -> None:
             probe.bind((address.host, address.port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise NodeError(Code.NET_PORT_IN_USE, f"Port {address.port} of {address.host} is in use.") from error
+                raise NodeError(
+                    Code.NET_PORT_IN_USE, f"Port {address.port} of {address.host} is in use."
+                ) from error
             raise NodeError(
                 Code.NET_UNREACHABLE,
                 f"The node cannot listen at {address}: {error.strerror}.",

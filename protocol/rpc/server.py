@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
-import grpc.aio
 
 from protocol import limits
 from protocol.envelope import Sealed, unseal
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_Call = grpc.aio.ServicerContext
+_Call = Any  # grpc.aio.ServicerContext, which has no types here
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ class Router(grpc.GenericRpcHandler):  # type: ignore[misc]
             self._methods[method] = grpc.unary_unary_rpc_method_handler(unary)
 
     def service(self, handler_call_details: Any) -> Any:
-        """gRPC's question which handler a call has; None is answered with UNIMPLEMENTED."""
+        """Answers which handler a call has; None is answered with UNIMPLEMENTED."""
         return self._methods.get(handler_call_details.method)
 
     async def _guarded(self, work: Any, call: _Call, spec: Spec) -> Any:
@@ -175,7 +174,9 @@ class Router(grpc.GenericRpcHandler):  # type: ignore[misc]
         endpoint = self._endpoint
         peer = self._peer_of(call)
         if spec.audience != "anyone" and not endpoint.audience(peer, spec.audience):
-            raise NodeError(Code.NET_AUDIENCE, f"{spec.name} is for {spec.audience} only, and {peer} is none.")
+            raise NodeError(
+                Code.NET_AUDIENCE, f"{spec.name} is for {spec.audience} only, and {peer} is none."
+            )
         if spec.rate is not None and not endpoint.rates.allow(peer, spec.name, spec.rate):
             raise NodeError(Code.NET_RATE, f"{spec.name} came more often than {spec.rate}.")
         if spec.plane is Plane.BULK:
@@ -186,7 +187,9 @@ class Router(grpc.GenericRpcHandler):  # type: ignore[misc]
         )
         if sealed.recipient is not None:
             if sealed.sender != peer:
-                raise NodeError(Code.WIRE_WRONG_RECIPIENT, f"{peer} delivered what {sealed.sender} said to one peer.")
+                raise NodeError(
+                    Code.WIRE_WRONG_RECIPIENT, f"{peer} delivered what {sealed.sender} said to one peer."
+                )
             endpoint.replay.accept(sealed)
         elif spec.role is Role.REQUEST:
             raise NodeError(Code.WIRE_WRONG_RECIPIENT, f"The request {spec.name} is addressed to nobody.")
@@ -208,6 +211,7 @@ def _declared_version(call: _Call, spec: Spec) -> int:
             version = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     if not spec.understands(version):
         raise NodeError(
-            Code.NET_VERSION, f"A {spec.name} of version {version} came; this node speaks version {spec.version}."
+            Code.NET_VERSION,
+            f"A {spec.name} of version {version} came; this node speaks version {spec.version}.",
         )
     return version

@@ -61,7 +61,10 @@ class RateLimits:
         tokens, then = self._buckets.pop((peer, name), (float(rate.burst), now))
         tokens = min(float(rate.burst), tokens + (now - then) * rate.per_second)
         allowed = tokens >= 1.0
-        self._buckets[peer, name] = (tokens - 1.0 if allowed else tokens, now)  # re-entered last: order is by use
+        self._buckets[peer, name] = (
+            tokens - 1.0 if allowed else tokens,
+            now,
+        )  # re-entered last: order is by use
         if len(self._buckets) > _MAX_BUCKETS:
             del self._buckets[next(iter(self._buckets))]
         return allowed
