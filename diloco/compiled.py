@@ -39,7 +39,9 @@ def kernel(signature: object) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
         options = {"nogil": True, "fastmath": False, "error_model": "numpy", "boundscheck": False}
         try:
             result: Callable[_P, _R] = njit([signature], cache=True, **options)(function)
-        except (RuntimeError, OSError):  # no folder for the cache, or none that can be written (any more)
+        except Exception:
+            # No folder for the cache, a full disk, or files that a power cut left half-written, which numba
+            # reports in many ways. A function that cannot be compiled fails again on the next line.
             result = njit([signature], **options)(function)
         return result
 

@@ -28,12 +28,17 @@ class Codec(ABC):
         """Bytes of ``n`` encoded values."""
 
     @abstractmethod
-    def encode(self, values: Floats) -> bytes:
-        """Encode flat, contiguous fp32 values.
+    def encode_into(self, values: Floats, out: bytearray | memoryview) -> None:
+        """Encode into memory that is there already; a frozen contribution reuses its own from round to round.
+
+        Args:
+            values: Flat, contiguous fp32.
+            out: ``nbytes(values.size)`` writable bytes at any address; undefined after an error.
 
         Raises:
             NodeError: ``TRN_NOT_FINITE``: a value is NaN, infinite or larger than ``limits.LARGEST``.
             TypeError: Not a flat contiguous fp32 array.
+            ValueError: ``out`` has another length or cannot be written.
         """
 
     @abstractmethod
@@ -67,6 +72,17 @@ class Codec(ABC):
         Raises:
             NodeError: ``TRN_CODEC``, see :meth:`check`; ``mean`` is untouched then.
         """
+
+    def encode(self, values: Floats) -> bytes:
+        """Encode into new bytes.
+
+        Raises:
+            NodeError: ``TRN_NOT_FINITE``, see :meth:`encode_into`.
+            TypeError: Not a flat contiguous fp32 array.
+        """
+        out = bytearray(self.nbytes(flat(values).size))
+        self.encode_into(values, out)
+        return bytes(out)
 
     def decode(self, data: Buffer, n: int) -> Floats:
         """Decode ``n`` values into a new array.
@@ -105,8 +121,20 @@ def flat(values: Floats) -> Floats:
     return values
 
 
+def writable(out: bytearray | memoryview, size: int) -> npt.NDArray[np.uint8]:
+    """The memory of ``out`` as bytes.
+
+    Raises:
+        ValueError: It has not ``size`` bytes, or cannot be written.
+    """
+    array = np.frombuffer(out, np.uint8)
+    if array.size != size or not array.flags.writeable:
+        raise ValueError(f"{size} writable bytes are needed, not {array.size}")
+    return array
+
+
 def aligned(data: Buffer, dtype: type[np.generic], count: int) -> npt.NDArray[Any]:
-    """A read-only array over the first bytes of ``data``; a copy only where a frame's header left it unaligned."""
+    """A read-only array over the first bytes of ``data``; copied only where they are unaligned."""
     array = np.frombuffer(data, dtype, count)
     if not array.flags.aligned:
         array = array.copy()

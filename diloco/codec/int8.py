@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diloco.codec import kernels
-from diloco.codec.base import Buffer, Codec, Floats, aligned, flat, refuse_value
+from diloco.codec.base import Buffer, Codec, Floats, aligned, flat, refuse_value, writable
 from diloco.codec.limits import BLOCK
 from protocol.errors import Code, NodeError
 
@@ -25,17 +25,19 @@ class Int8Codec(Codec):
         """Scales of the begun blocks, then one byte per value."""
         return _blocks(n) * _SCALE_BYTES + n
 
-    def encode(self, values: Floats) -> bytes:
-        """See :meth:`Codec.encode`; blocks whose values are all below ``limits.SMALLEST`` become zeros."""
-        values = flat(values)
-        encoded = np.empty(self.nbytes(values.size), np.uint8)
+    def encode_into(self, values: Floats, out: bytearray | memoryview) -> None:
+        """See :meth:`Codec.encode_into`; blocks with all values below ``limits.SMALLEST`` become zeros."""
+        encoded = writable(out, self.nbytes(flat(values).size))
         border = _blocks(values.size) * _SCALE_BYTES
-        bad = kernels.encode_int8(values, encoded[:border].view(np.float32), encoded[border:].view(np.int8))
+        place = encoded[:border].view(np.float32)
+        scales = place if place.flags.aligned else np.empty_like(place)
+        bad = kernels.encode_int8(values, scales, encoded[border:].view(np.int8))
         if bad != kernels.VALID:
             start = bad * BLOCK
             block = values[start : start + BLOCK]
             raise refuse_value(values, start + kernels.first_bad_value(block))
-        return encoded.tobytes()
+        if scales is not place:
+            place[:] = scales
 
     def check(self, data: Buffer, n: int) -> None:
         """See :meth:`Codec.check`; also refuses a level of −128 and levels beside a scale of 0."""

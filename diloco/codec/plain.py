@@ -3,7 +3,7 @@
 import numpy as np
 
 from diloco.codec import kernels
-from diloco.codec.base import Buffer, Codec, Floats, aligned, flat, refuse_value
+from diloco.codec.base import Buffer, Codec, Floats, aligned, flat, refuse_value, writable
 from protocol.errors import Code, NodeError
 
 
@@ -19,12 +19,12 @@ class FloatCodec(Codec):
         """The width of one number times ``n``."""
         return self._width * n
 
-    def encode(self, values: Floats) -> bytes:
-        """See :meth:`Codec.encode`."""
+    def encode_into(self, values: Floats, out: bytearray | memoryview) -> None:
+        """See :meth:`Codec.encode_into`."""
         bad = kernels.first_bad_value(flat(values))
         if bad != kernels.VALID:
             raise refuse_value(values, bad)
-        return values.astype(self._dtype, copy=False).tobytes()
+        np.copyto(writable(out, self.nbytes(values.size)).view(self._dtype), values, casting="same_kind")
 
     def check(self, data: Buffer, n: int) -> None:
         """See :meth:`Codec.check`."""
