@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from blake3 import blake3
+from google.protobuf.message import DecodeError
 
 from protocol import limits
 from protocol.errors import Code, NodeError
 from protocol.identity import Signer, Verifier, verify
 from protocol.messages.declaration import field, part
 from protocol.messages.registry import REGISTRY, Plane, Role, Spec, spec_of
-from protocol.messages.wire import decode, encode
+from protocol.messages.wire import decode, encode, runtime_class
 from protocol.units import Digest, PeerId, RunId
 
 M = TypeVar("M")
@@ -46,6 +47,11 @@ class Header:
     boot: bytes = field(7, max_bytes=_BOOT_BYTES)
     sequence: int = field(8)
     payload: Digest = field(9)
+
+
+_RuntimeHeader: Any = runtime_class(
+    Header
+)  # built and read for every message, so without a Header in between
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,19 +116,17 @@ def seal(
     """
     spec = _control_spec(type(message))
     payload = encode(message)
-    header = encode(
-        Header(
-            domain=DOMAIN,
-            run=run or "",
-            name=spec.name,
-            version=spec.version,
-            sender=signer.peer_id,
-            recipient=recipient or "",
-            boot=boot,
-            sequence=sequence,
-            payload=Digest(blake3(payload).digest()),
-        )
-    )
+    header = _RuntimeHeader(
+        domain=DOMAIN,
+        run=run or "",
+        name=spec.name,
+        version=spec.version,
+        sender=signer.peer_id,
+        recipient=recipient or "",
+        boot=boot,
+        sequence=sequence,
+        payload=blake3(payload).digest(),
+    ).SerializeToString()
     signature = signer.sign(_SIGNED_TAG + header)
     raw = b"".join((bytes((len(signature),)), signature, struct.pack("<H", len(header)), header, payload))
     return Sealed(message, signer.peer_id, recipient, boot, sequence, run or RunId(""), spec.version, raw)
@@ -157,7 +161,12 @@ def unseal(
             Code.WIRE_TOO_LARGE, f"An envelope of {len(raw)} bytes came, {int(most)} are allowed."
         )
     signature, header_bytes, payload = _split(raw)
-    header = decode(Header, header_bytes)
+    try:
+        header: Any = _RuntimeHeader.FromString(header_bytes)
+    except DecodeError as error:
+        raise NodeError(
+            Code.WIRE_MALFORMED, "An envelope came whose header is not valid protobuf."
+        ) from error
     spec = _check_header(header, run=run, expect=expect, me=me)
     if len(payload) > spec.max_bytes:
         raise NodeError(
@@ -203,9 +212,13 @@ def _split(raw: bytes) -> tuple[bytes, bytes, bytes]:
     raise NodeError(Code.WIRE_MALFORMED, f"{len(raw)} bytes came that are no envelope.")
 
 
-def _check_header(header: Header, *, run: RunId | None, expect: type[Any] | None, me: PeerId | None) -> Spec:
+def _check_header(header: Any, *, run: RunId | None, expect: type[Any] | None, me: PeerId | None) -> Spec:
     if header.domain != DOMAIN:
-        raise NodeError(Code.WIRE_DOMAIN, f"A signature for {header.domain!r} came where {DOMAIN!r} belongs.")
+        raise NodeError(
+            Code.WIRE_DOMAIN, f"A signature for {header.domain[:64]!r} came where {DOMAIN!r} belongs."
+        )
+    if len(header.boot) > _BOOT_BYTES:
+        raise NodeError(Code.WIRE_INVALID, f"A boot number of {len(header.boot)} bytes came.")
     if expect is not None and header.name != spec_of(expect).name:
         raise NodeError(
             Code.WIRE_WRONG_MESSAGE,

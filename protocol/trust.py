@@ -28,6 +28,7 @@ class Trust:
         self._lock = threading.Lock()
         self._peers: MappingProxyType[PeerId, Known] = MappingProxyType({})
         self._by_fingerprint: MappingProxyType[bytes, PeerId] = MappingProxyType({})
+        self._by_pem: MappingProxyType[bytes, PeerId] = MappingProxyType({})
         self._version = 0
 
     @property
@@ -62,6 +63,7 @@ class Trust:
         # whole new maps: the threads of gRPC read while this one writes
         self._peers = MappingProxyType(peers)
         self._by_fingerprint = MappingProxyType({known.fingerprint: peer for peer, known in peers.items()})
+        self._by_pem = MappingProxyType({known.certificate_pem: peer for peer, known in peers.items()})
         self._version += 1
 
     def find(self, peer: PeerId) -> Known | None:
@@ -70,7 +72,10 @@ class Trust:
 
     def peer_of_certificate(self, certificate_pem: bytes) -> PeerId | None:
         """The peer whose current certificate this is."""
-        try:
+        peer = self._by_pem.get(certificate_pem)
+        if peer is not None:
+            return peer
+        try:  # the same certificate with other line breaks
             return self._by_fingerprint.get(fingerprint_of(certificate_pem))
         except ValueError:
             return None

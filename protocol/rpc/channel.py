@@ -2,7 +2,7 @@
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +13,7 @@ from protocol import limits
 from protocol.errors import Code, NodeError
 from protocol.messages.registry import Plane
 from protocol.rpc.faults import from_call
+from protocol.rpc.progress import ProgressTimer
 from protocol.tls import TlsIdentity
 from protocol.trust import Known, Trust
 from protocol.units import Address, PeerId
@@ -51,6 +52,7 @@ class Link:
         self._tls = tls
         self._at = 0
         self._choosing = asyncio.Lock()
+        self._methods: dict[str, Any] = {}
         self.channel = self._open()
 
     @property
@@ -87,6 +89,7 @@ class Link:
                     return
                 await self.channel.close()
                 self._at = (self._at + 1) % len(self.known.addresses)
+                self._methods.clear()
                 self.channel = self._open()
 
     async def _connected(self) -> bool:
@@ -111,41 +114,24 @@ class Link:
             NodeError: What the peer answered, or why it could not be asked.
         """
         await self.prepare()
-        call = self.channel.unary_unary(METHOD_PREFIX + name)(
-            raw, timeout=timeout.total_seconds(), metadata=metadata
-        )
-        answer: bytes = await self._outcome(call, name)
+        method = self._methods.get(name)
+        if method is None:
+            method = self._methods[name] = self.channel.unary_unary(METHOD_PREFIX + name)
+        call = method(raw, timeout=timeout.total_seconds(), metadata=metadata)
+        answer: bytes = await self.outcome(call, name)
         return answer
 
-    async def stream(
+    async def open_stream(
         self, name: str, raw: bytes, metadata: _Metadata, progress: timedelta
-    ) -> AsyncIterator[bytes]:
-        """One call with a stream of answers, each within ``progress`` of the one before.
-
-        Raises:
-            NodeError: As :meth:`unary`; ``E-NET-003`` when no answer came for so long.
-        """
+    ) -> "IncomingStream":
+        """One call with a stream of answers, each to come within ``progress`` of being waited for."""
         await self.prepare()
-        call = self.channel.unary_stream(METHOD_PREFIX + name)(raw, metadata=metadata)
-        seconds = progress.total_seconds()
-        try:
-            while True:
-                try:
-                    async with asyncio.timeout(seconds):
-                        frame = await self._outcome(call.read(), name)
-                except TimeoutError:
-                    raise NodeError(
-                        Code.NET_TIMEOUT,
-                        f"Peer {self.peer} sent nothing of {name} for {seconds:g} s.",
-                        peer=self.peer,
-                    ) from None
-                if frame is grpc.aio.EOF:
-                    return
-                yield frame
-        finally:
-            call.cancel()
+        return IncomingStream(
+            self, name, self.channel.unary_stream(METHOD_PREFIX + name)(raw, metadata=metadata), progress
+        )
 
-    async def _outcome(self, call: Awaitable[Any], name: str) -> Any:
+    async def outcome(self, call: Awaitable[Any], name: str) -> Any:
+        """What a call answers, with gRPC's errors made ours."""
         try:
             return await call
         except grpc.aio.AioRpcError as error:
@@ -164,6 +150,43 @@ class Link:
         return NodeError(
             Code.NET_UNREACHABLE, f"The connection to {self.peer} was closed: {name}.", peer=self.peer
         )
+
+
+class IncomingStream:
+    """The answers of a call under way."""
+
+    def __init__(self, link: Link, name: str, call: Any, progress: timedelta) -> None:
+        self._link = link
+        self._name = name
+        self._call = call
+        self._progress = progress
+        self._timer = ProgressTimer(progress, call.cancel)
+
+    async def read(self) -> bytes | None:
+        """The next answer, None after the last.
+
+        Raises:
+            NodeError: As :meth:`Link.unary`; ``E-NET-003`` when none came in time.
+        """
+        self._timer.begin()
+        try:
+            frame = await self._link.outcome(self._call.read(), self._name)
+        except NodeError as error:
+            if self._timer.has_expired:
+                peer, seconds = self._link.peer, self._progress.total_seconds()
+                raise NodeError(
+                    Code.NET_TIMEOUT,
+                    f"Peer {peer} sent nothing of {self._name} for {seconds:g} s.",
+                    peer=peer,
+                ) from error
+            raise
+        self._timer.end()
+        return None if frame is grpc.aio.EOF else frame
+
+    def close(self) -> None:
+        """Ends the call, if it has not ended."""
+        self._timer.stop()
+        self._call.cancel()
 
 
 class Links:

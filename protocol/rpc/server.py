@@ -19,6 +19,7 @@ from protocol.messages.registry import Plane, Role, Spec, spec_of
 from protocol.messages.wire import decode
 from protocol.rpc.channel import METHOD_PREFIX, VERSION_KEY
 from protocol.rpc.faults import abort
+from protocol.rpc.progress import ProgressTimer
 from protocol.units import PeerId
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class Router(grpc.GenericRpcHandler):  # type: ignore[misc]
         reply = await route.function(message, context)
         if route.spec.replies is None:
             return b""
-        answer = self._endpoint.pack_reply(route.spec, reply, context.peer)
+        answer = self._endpoint.pack_reply(route.spec, reply)
         if route.spec.plane is Plane.BULK:
             await self._endpoint.throttle.take(len(answer))
         return answer
@@ -153,21 +154,27 @@ class Router(grpc.GenericRpcHandler):  # type: ignore[misc]
     async def _stream(self, route: Route, raw: bytes, call: _Call) -> None:
         message, context = self._admit(route.spec, raw, call)
         replies: AsyncIterator[Any] = route.function(message, context)
-        stall = limits.STALL.total_seconds()
-        bulk = route.spec.plane is Plane.BULK
+        throttle = self._endpoint.throttle if route.spec.plane is Plane.BULK else None
+        task = asyncio.current_task()
+        assert task is not None
+        timer = ProgressTimer(limits.STALL, task.cancel)
         try:
             async for reply in replies:
-                frame = self._endpoint.pack_reply(route.spec, reply, context.peer)
-                if bulk:
-                    await self._endpoint.throttle.take(len(frame))
-                try:
-                    async with asyncio.timeout(stall):
-                        await call.write(frame)
-                except TimeoutError:
-                    raise NodeError(
-                        Code.NET_TIMEOUT, f"Nothing of {route.spec.name} was read for {stall:g} s."
-                    ) from None
+                frame = self._endpoint.pack_reply(route.spec, reply)
+                if throttle is not None:
+                    await throttle.take(len(frame))
+                timer.begin()
+                await call.write(frame)
+                timer.end()
+        except asyncio.CancelledError:
+            if not timer.has_expired or task.uncancel() > 0:
+                raise
+            raise NodeError(
+                Code.NET_TIMEOUT,
+                f"Nothing of {route.spec.name} was read for {limits.STALL.total_seconds():g} s.",
+            ) from None
         finally:
+            timer.stop()
             await replies.aclose()  # type: ignore[attr-defined]
 
     def _admit(self, spec: Spec, raw: bytes, call: _Call) -> tuple[Any, Context]:

@@ -1,0 +1,49 @@
+"""A deadline that moves on with every sign of progress."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+
+class ProgressTimer:
+    """Calls ``expired`` when something was waited for longer than ``limit``.
+
+    A time-out per frame would cost more than a small frame; here a wait costs two assignments, and one timer of the
+    event loop looks after them now and then. Used from one event loop.
+    """
+
+    def __init__(self, limit: timedelta, expired: Callable[[], object]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._limit = limit.total_seconds()
+        self._expired = expired
+        self._since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.has_expired = False
+
+    def begin(self) -> None:
+        """A wait begins."""
+        self._since = self._loop.time()
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._limit, self._look)
+
+    def end(self) -> None:
+        """What was waited for has come."""
+        self._since = None
+
+    def stop(self) -> None:
+        """No more waits."""
+        self._since = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._since is None:
+            return  # the next wait starts a timer of its own
+        left = self._since + self._limit - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._look)
+        else:
+            self.has_expired = True
+            self._expired()
