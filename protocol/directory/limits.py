@@ -43,7 +43,7 @@ RESTORE_EVERY = timedelta(seconds=30)
 MAINTAIN_EVERY = timedelta(seconds=2)
 """How often the process looks whether the set of its neighbours changed."""
 
-RECONNECT_EVERY = timedelta(seconds=10)
+RECONNECT_EVERY = timedelta(seconds=5)
 """How often peers that are known but not among the neighbours are tried again."""
 
 MAX_REMEMBERED = 256
