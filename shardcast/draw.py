@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -12,6 +12,7 @@ from protocol.errors import Code, NodeError
 from protocol.rpc import Endpoint
 from protocol.units import PeerId
 from shardcast.allotment import Allotment
+from shardcast.carrier import asking
 from shardcast.expect import Plan
 from shardcast.messages import AskShards, Frame, Want
 from shardcast.pace import Pace
@@ -176,8 +177,7 @@ class Drawing:
         wanted = tuple(Want(index=index, offset=len(begun[index].data)) for index in batch)
         question = AskShards(name=self._plan.name, digest=self._plan.manifest_digest, wanted=wanted)
         try:
-            stream = self._endpoint.stream(holder, question, progress=self._silence)
-            async with aclosing(stream) as frames:
+            async with asking(self._endpoint, holder, question, self._silence) as frames:
                 async for frame in frames:
                     if not remaining:
                         raise _wrong(holder, "it sends more than was asked for")

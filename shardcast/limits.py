@@ -26,8 +26,9 @@ MAX_LINE = 4 * KIB
 MAX_SIGNATURES = 4096
 """Signature lines of one manifest."""
 
-FRAME = MIB - 4 * KIB
-"""Bytes of content in one frame of a stream; with its envelope a frame stays below 1 MiB."""
+FRAME = 256 * KIB
+"""Bytes of content in one frame. Small, because a frame is seen only whole and has to arrive within the progress
+deadline: four streams that share a link of 1 Mb/s still bring one each in 8 s."""
 MAX_WANTS = 256
 """Shards that one request may ask for."""
 MAX_LISTED = 128
@@ -43,9 +44,6 @@ MAX_WAITING = 64
 """Requests that wait for a free place at a server; a further one is told at once to come back."""
 QUEUE_WAIT = timedelta(seconds=2)
 """How long a request waits for a free place before it is told to come back; far below a client's progress deadline."""
-STALL = timedelta(seconds=30)
-"""How long a client may leave a frame unread before its place is given to another."""
-
 SILENCE = timedelta(seconds=10)
 """The progress deadline of a client: how long a holder may send nothing before it is left."""
 PATIENCE = timedelta(seconds=120)

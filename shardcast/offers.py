@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
 from datetime import timedelta
 
 from protocol.errors import Code, NodeError
 from protocol.rpc import Endpoint
 from protocol.units import PeerId
 from shardcast import limits
+from shardcast.carrier import asking
 from shardcast.expect import Expect, Plan
 from shardcast.messages import AskManifest
 from shardcast.pace import Pace
@@ -25,9 +25,7 @@ async def ask_manifest(
         NodeError: What the holder or the connection says; SHC_MANIFEST, when the text is longer than any may be.
     """
     text = bytearray()
-    async with aclosing(
-        endpoint.stream(peer, AskManifest(name=name, digest=digest), progress=silence)
-    ) as parts:
+    async with asking(endpoint, peer, AskManifest(name=name, digest=digest), silence) as parts:
         async for part in parts:
             if not part.data or len(text) + len(part.data) > limits.MAX_MANIFEST:
                 raise NodeError(Code.SHC_MANIFEST, f"{peer} sends no manifest that could be one.", peer=peer)
@@ -85,16 +83,16 @@ async def offers(
         if expect.pinned:
             enough.set()
 
-    asking = asyncio.gather(*(ask(peer) for peer in holders))
+    asked = asyncio.gather(*(ask(peer) for peer in holders))
     waiting = asyncio.ensure_future(enough.wait())
     try:
-        await asyncio.wait((asking, waiting), return_when=asyncio.FIRST_COMPLETED)
-        if asking.done():
-            asking.result()
+        await asyncio.wait((asked, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if asked.done():
+            asked.result()
     finally:
-        asking.cancel()
+        asked.cancel()
         waiting.cancel()
-        await asyncio.gather(asking, waiting, return_exceptions=True)
+        await asyncio.gather(asked, waiting, return_exceptions=True)
     ranked = sorted(found.values(), key=lambda offer: -len(offer[1]))
     if expect.pinned:
         return [(plan, tuple(h for h in holders if h not in refused)) for plan, _ in ranked[:1]]

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
 
 from protocol.errors import Code, NodeError
 from protocol.rpc import Context, Endpoint
@@ -34,17 +33,15 @@ class Service:
 
     async def on_ask_manifest(self, message: AskManifest, context: Context) -> AsyncIterator[ManifestPart]:
         """Stream the text of a manifest."""
-        async with self.gate.admit(context.sender) as place:
+        async with self.gate.admit(context.sender):
             with self.shelf.open(message.name, message.digest or None) as reading:
                 raw = reading.manifest.raw
             for start in range(0, len(raw), limits.FRAME):
-                place.handing_over()
                 yield ManifestPart(data=raw[start : start + limits.FRAME])
-                place.handed_over()
 
     async def on_ask_shards(self, message: AskShards, context: Context) -> AsyncIterator[Frame]:
         """Stream shards in the order of asking, each from the byte that was asked for."""
-        async with self.gate.admit(context.sender) as place:
+        async with self.gate.admit(context.sender):
             with self.shelf.open(message.name, message.digest or None) as reading:
                 shards = reading.manifest.shards
                 for want in message.wanted:
@@ -55,9 +52,7 @@ class Service:
                         )
                 for want in message.wanted:
                     async for frame in self._frames(reading, want.index, want.offset):
-                        place.handing_over()
                         yield frame
-                        place.handed_over()
 
     async def on_ask_list(self, message: AskList, context: Context) -> Listing:
         """Say what is served."""
@@ -90,7 +85,6 @@ def attach(
     shelf: Shelf,
     *,
     max_clients: int = limits.MAX_CLIENTS,
-    stall: timedelta = limits.STALL,
     on_damage: Callable[[NodeError], None] | None = None,
 ) -> Service:
     """Serve a shelf at an endpoint.
@@ -99,10 +93,9 @@ def attach(
         endpoint: Where the requests arrive.
         shelf: What is served; objects may come and go meanwhile.
         max_clients: Streams served at once. Others wait a little in order of asking, then are told to come back.
-        stall: How long a client may leave a frame unread before its place is given to another.
         on_damage: Told of objects whose bytes changed on disk; they are not sent. By default a warning is logged.
     """
-    service = Service(shelf, Gate(max_clients, stall=stall), on_damage)
+    service = Service(shelf, Gate(max_clients), on_damage)
     endpoint.handle(service.on_ask_manifest)
     endpoint.handle(service.on_ask_shards)
     endpoint.handle(service.on_ask_list)

@@ -17,6 +17,7 @@ from shardcast.draw import Progress
 from shardcast.expect import Expect
 from shardcast.manifest import Manifest, build_manifest
 from shardcast.messages import AskList, AskManifest, AskShards, Frame, Listing, ManifestPart, Want
+from shardcast.service import attach
 from shardcast.shelf import Shelf
 from tests.shardcast.conftest import NAME, Node, Swarm
 
@@ -55,8 +56,8 @@ def bend(node: Node, manifest: Manifest, twist: Twist) -> None:
         async for frame in twist(node, honest.frames(message)):
             yield frame
 
-    node.endpoint.handle(on_ask_manifest)
-    node.endpoint.handle(on_ask_shards)
+    node.handle(on_ask_manifest)
+    node.handle(on_ask_shards)
 
 
 class Honest:
@@ -119,9 +120,10 @@ async def test_shards_whose_hashes_are_certified_need_no_manifest(swarm: MakeSwa
         yield
 
     for node in group.holders:
-        node.endpoint.handle(on_ask_manifest)
+        node.handle(on_ask_manifest)
     expect = Expect(
-        shard_hashes=tuple(s.digest for s in manifest.shards), shard_sizes=tuple(s.size for s in manifest.shards)
+        shard_hashes=tuple(s.digest for s in manifest.shards),
+        shard_sizes=tuple(s.size for s in manifest.shards),
     )
     report = await get(group, into, expect)
     assert into.read_bytes() == CONTENT and report.manifest_digest is None and report.refused == ()
@@ -184,7 +186,7 @@ async def test_many_small_shards_do_not_need_a_request_each(swarm: MakeSwarm, in
         async for frame in inner.on_ask_shards(message, context):
             yield frame
 
-    group.holders[0].endpoint.handle(on_ask_shards)
+    group.holders[0].handle(on_ask_shards)
     await get(group, into, expecting(manifest))
     assert into.read_bytes() == content and asked < 40
 
@@ -197,8 +199,6 @@ async def test_a_publishers_signature_is_enough_to_trust_a_version(swarm: MakeSw
         path.write_bytes(CONTENT if author is publisher else CONTENT[::-1])
         manifest = build_manifest(path, NAME, 64 * KIB, version="7").signed(author)
         node.shelf.add(manifest, path)
-        from shardcast.service import attach
-
         attach(node.endpoint, node.shelf)
     report = await get(group, into, Expect(publisher=publisher.peer_id, version="7"))
     assert into.read_bytes() == CONTENT
@@ -290,7 +290,9 @@ async def only_liar(swarm: MakeSwarm, into: Path, twist: Twist) -> NodeError:
     return error
 
 
-@pytest.mark.parametrize("crime", ["truncated", "short frame", "too long", "other shard", "again", "empty frame"])
+@pytest.mark.parametrize(
+    "crime", ["truncated", "short frame", "too long", "other shard", "again", "empty frame"]
+)
 async def test_a_stream_that_is_not_what_was_asked_for_costs_the_holder_its_place(
     swarm: MakeSwarm, into: Path, crime: str
 ) -> None:
@@ -414,7 +416,7 @@ async def test_what_one_holder_began_another_continues(swarm: MakeSwarm, into: P
 async def test_a_lie_continued_by_an_honest_holder_is_not_blamed_on_it(swarm: MakeSwarm, into: Path) -> None:
     group = await swarm(2)
     manifest = group.give_all(CONTENT, 1024 * KIB)
-    liar, honest = group.holders
+    liar = group.holders[0]
 
     async def twist(node: Node, frames: AsyncIterator[Frame]) -> AsyncIterator[Frame]:
         async for frame in frames:
@@ -438,7 +440,9 @@ async def test_an_object_that_nobody_holds_is_an_error_that_says_so(swarm: MakeS
     assert error.code is Code.SHC_NO_HOLDER and "ckpt/9" in error.sentence and "held here" in error.sentence
 
 
-async def test_a_shard_that_nobody_can_give_ends_the_fetch_and_keeps_the_rest(swarm: MakeSwarm, into: Path) -> None:
+async def test_a_shard_that_nobody_can_give_ends_the_fetch_and_keeps_the_rest(
+    swarm: MakeSwarm, into: Path
+) -> None:
     group = await swarm(2)
     manifest = group.give_all(CONTENT, 64 * KIB)
 
@@ -461,7 +465,9 @@ async def test_a_shard_that_nobody_can_give_ends_the_fetch_and_keeps_the_rest(sw
     assert into.read_bytes() == CONTENT and report.bytes == 64 * KIB
 
 
-async def test_a_shard_damaged_on_a_holders_disk_is_not_sent_and_not_a_lie(swarm: MakeSwarm, into: Path) -> None:
+async def test_a_shard_damaged_on_a_holders_disk_is_not_sent_and_not_a_lie(
+    swarm: MakeSwarm, into: Path
+) -> None:
     group = await swarm(2)
     manifest = group.give_all(CONTENT, 64 * KIB)
     stored = group.folder / f"{group.peers[0]}.object"
@@ -486,7 +492,7 @@ async def test_a_forged_manifest_is_refused_and_its_holder_named(swarm: MakeSwar
         yield ManifestPart(data=manifest.raw)
 
     slow.__name__ = "on_ask_manifest"
-    group.holders[1].endpoint.handle(slow)
+    group.holders[1].handle(slow)
     report = await get(group, into, expecting(manifest), parallel=1)
     named = {r.peer: r.code for r in report.refused}
     assert into.read_bytes() == CONTENT and named == {group.peers[0]: Code.SHC_MANIFEST}
@@ -499,14 +505,18 @@ async def test_a_manifest_of_another_name_is_refused(swarm: MakeSwarm, into: Pat
     assert error.code is Code.SHC_MANIFEST and "ckpt/7" in error.sentence
 
 
-async def test_an_object_larger_than_accepted_is_refused_before_a_byte_is_stored(swarm: MakeSwarm, into: Path) -> None:
+async def test_an_object_larger_than_accepted_is_refused_before_a_byte_is_stored(
+    swarm: MakeSwarm, into: Path
+) -> None:
     group = await swarm(1)
     group.give_all(CONTENT, 64 * KIB)
     error = await error_of(get(group, into, Expect(verify=lambda _: True, max_bytes=len(CONTENT) - 1)))
     assert error.code is Code.SHC_MANIFEST and not into.parent.exists()
 
 
-async def test_where_only_the_result_can_be_checked_the_lying_majority_loses(swarm: MakeSwarm, into: Path) -> None:
+async def test_where_only_the_result_can_be_checked_the_lying_majority_loses(
+    swarm: MakeSwarm, into: Path
+) -> None:
     group = await swarm(3)
     lie = bytearray(CONTENT)
     lie[300_000] ^= 1
@@ -530,7 +540,7 @@ async def test_an_endless_manifest_is_cut_off(
         while True:
             yield ManifestPart(data=b"x" * 10_000)
 
-    group.holders[0].endpoint.handle(on_ask_manifest)
+    group.holders[0].handle(on_ask_manifest)
     error = await error_of(get(group, into, Expect(manifest_digest=bytes(32))))
     assert error.code is Code.SHC_MANIFEST
 
@@ -634,7 +644,7 @@ async def test_an_object_removed_while_it_is_fetched_still_arrives(swarm: MakeSw
                 (group.folder / f"{holder.peer}.object").unlink()
                 holder.shelf.remove(NAME)
 
-    holder.endpoint.handle(on_ask_shards)
+    holder.handle(on_ask_shards)
     error = await error_of(get(group, into, expecting(manifest)))
     assert error.code is Code.SHC_NO_HOLDER, "a new request after the removal finds nothing"
     assert "1 of 2 shards" in error.sentence, "but the stream that ran was served to its end"
@@ -662,7 +672,9 @@ async def test_a_server_serves_a_few_at_once_and_all_get_the_object(swarm: MakeS
 
 
 @pytest.mark.failure_mode(17)
-async def test_four_joiners_finish_from_others_when_a_donor_is_killed(swarm: MakeSwarm, tmp_path: Path) -> None:
+async def test_four_joiners_finish_from_others_when_a_donor_is_killed(
+    swarm: MakeSwarm, tmp_path: Path
+) -> None:
     group = await swarm(6)
     donors, joiners = group.holders[:3], [group.client, *group.holders[3:]]
     for node in donors:
@@ -703,7 +715,9 @@ async def test_a_shelf_may_gain_objects_while_it_serves(swarm: MakeSwarm, into: 
 # the client's own disk
 
 
-async def test_a_directory_that_cannot_be_written_is_the_clients_own_error(swarm: MakeSwarm, tmp_path: Path) -> None:
+async def test_a_directory_that_cannot_be_written_is_the_clients_own_error(
+    swarm: MakeSwarm, tmp_path: Path
+) -> None:
     group = await swarm(1)
     manifest = group.give_all(CONTENT, 64 * KIB)
     (tmp_path / "file").write_bytes(b"")

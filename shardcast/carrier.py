@@ -1,0 +1,24 @@
+"""The gRPC carrier as a client sees it: ask a holder, read frames, leave whenever enough came."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, aclosing
+from datetime import timedelta
+from typing import Any, cast
+
+from protocol.rpc import Endpoint
+from protocol.units import PeerId
+
+
+def asking(
+    endpoint: Endpoint, holder: PeerId, question: Any, silence: timedelta
+) -> AbstractAsyncContextManager[AsyncIterator[Any]]:
+    """The replies of a holder; the call ends when the context is left, however it is left.
+
+    Args:
+        endpoint: Whose connections are used.
+        holder: Who is asked.
+        question: A request with a stream of replies.
+        silence: How long the holder may send nothing.
+    """
+    stream = endpoint.stream(holder, question, progress=silence)
+    return aclosing(cast(AsyncGenerator[Any, None], stream))
