@@ -7,6 +7,7 @@ what a stranger's proofs need: ``check`` (strict verification under a ``Policy``
 from toploc.building import build_proofs, build_proofs_base64, build_proofs_bytes
 from toploc.checksum import sha256sum
 from toploc.proof import ProofPoly
+from toploc.streaming import StreamingBuilder, Suspended
 from toploc.verification import (
     VerificationResult,
     verify_proofs,
@@ -18,6 +19,8 @@ __version__ = "0.1.6"
 
 __all__ = [
     "ProofPoly",
+    "StreamingBuilder",
+    "Suspended",
     "VerificationResult",
     "build_proofs",
     "build_proofs_base64",

@@ -36,6 +36,17 @@ class Picked:
     size: int
 
 
+def check_type(tensor: object) -> None:
+    """Refuse what proofs are not made of.
+
+    Raises:
+        TypeError: not a tensor, or not bfloat16, float16 or float32.
+    """
+    kind = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor)
+    if kind not in _KINDS:
+        raise TypeError(f"activations must be bfloat16, float16 or float32 tensors, not {kind}")
+
+
 def chunk_bounds(steps: int, decode_batching_size: int, skip_prefill: bool) -> list[tuple[int, int]]:
     """First and last (exclusive) step of every chunk.
 
@@ -78,12 +89,9 @@ def pick(chunk: Activations, topk: int) -> Picked:
     tensors: Sequence[torch.Tensor] = (chunk,) if isinstance(chunk, torch.Tensor) else chunk
     if not tensors:
         return Picked(np.empty(0, np.int64), np.empty(0, np.uint16), 0)
-    dtype = tensors[0].dtype if isinstance(tensors[0], torch.Tensor) else None
-    kind = _KINDS.get(dtype) if dtype is not None else None
-    if kind is None:
-        raise TypeError(
-            f"activations must be bfloat16, float16 or float32 tensors, not {dtype or type(tensors[0])}"
-        )
+    check_type(tensors[0])
+    dtype = tensors[0].dtype
+    kind = _KINDS[dtype]
     addresses: list[int] = []
     lengths: list[int] = []
     alive: list[torch.Tensor] = []

@@ -1,5 +1,6 @@
 """Inputs at which the reference crashes, misbehaves or is silent: here a result or a clear error."""
 
+import contextlib
 import copy
 import hashlib
 import subprocess
@@ -130,10 +131,8 @@ def test_any_bytes_decode_to_themselves_or_are_refused(data):
 @given(st.text(max_size=600))
 @settings(max_examples=500, deadline=None)
 def test_any_text_decodes_to_itself_or_is_refused(text):
-    try:
+    with contextlib.suppress(ValueError):
         assert ProofPoly.from_base64(text).to_base64() == text
-    except ValueError:
-        pass
 
 
 def test_proofs_are_values(steps):
