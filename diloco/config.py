@@ -50,7 +50,12 @@ class Section(BaseModel):
     """Base of all sections: frozen, strict, no unknown keys, no NaN or infinity, defaults checked too."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True, use_attribute_docstrings=True
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        validate_default=True,
+        use_attribute_docstrings=True,
     )
 
 
@@ -102,7 +107,7 @@ class DataSection(Section):
     """`[data]`: what the run learns from."""
 
     source: Literal["python-stdlib", "text"] = "python-stdlib"
-    """`python-stdlib`: documentation topics and sources of the Python that runs `init`. `text`: UTF-8 files in `paths`."""
+    """`python-stdlib`: documentation and sources of the Python that runs `init`. `text`: UTF-8 files in `paths`."""
     paths: Texts = ()
     """For `text`: files, or folders whose *.txt, *.md, *.rst and *.py are taken, relative to the run file's folder."""
     max_bytes: Annotated[int, Field(ge=10_000, le=2**34)] = 3_000_000
@@ -131,7 +136,7 @@ class InnerSection(Section):
     warmup_steps: Annotated[int, Field(ge=0, le=10_000_000)] = 10
     """Linear warm-up over the optimizer's own first steps, so a late joiner or a restarted worker warms up as well."""
     schedule: Literal["constant", "cosine", "wsd"] = "wsd"
-    """After the warm-up: constant, a half cosine to `final_share`, or stable and then linear decay over `decay_share`."""
+    """After the warm-up: constant, a half cosine to `final_share`, or stable with a linear decay at the end."""
     final_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.1
     """Learning rate at the end of the run as a share of `lr`."""
     decay_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.4
@@ -213,7 +218,11 @@ class DeadlineSection(Section):
 
     @model_validator(mode="after")
     def _order(self) -> Self:
-        for small, large in (("ready_floor", "ready_max"), ("attempt", "attempt_max"), ("heartbeat", "silence")):
+        for small, large in (
+            ("ready_floor", "ready_max"),
+            ("attempt", "attempt_max"),
+            ("heartbeat", "silence"),
+        ):
             if getattr(self, small) > getattr(self, large):
                 raise ValueError(f"{small} must not exceed {large}")
         if not all((self.attempt, self.progress, self.heartbeat)):
@@ -225,9 +234,11 @@ class AdmissionSection(Section):
     """`[admission]`: who may take part."""
 
     policy: Literal["open", "invite", "allowlist"] = "open"
-    """`open`: anyone contributes; `invite`: with an admission the operator issued; `allowlist`: only the peers of `allow`."""
+    """`open`: anyone contributes; `invite`: whom the operator admitted; `allowlist`: only the peers of `allow`."""
     allow: Annotated[
-        tuple[Annotated[str, Field(pattern=PEER_ID_PATTERN)], ...], BeforeValidator(_tuple), Field(max_length=4096)
+        tuple[Annotated[str, Field(pattern=PEER_ID_PATTERN)], ...],
+        BeforeValidator(_tuple),
+        Field(max_length=4096),
     ] = ()
     """Peer ids of the allowlist."""
     seats: Annotated[int, Field(ge=1, le=31)] = 31

@@ -104,7 +104,9 @@ class Genesis(Section):
             NodeError: CFG_GENESIS_INVALID for anything else.
         """
         if len(data) > MAX_GENESIS_BYTES:
-            raise NodeError(Code.CFG_GENESIS_INVALID, f"The genesis has {len(data)} bytes, more than {MAX_GENESIS_BYTES}.")
+            raise NodeError(
+                Code.CFG_GENESIS_INVALID, f"The genesis has {len(data)} bytes, more than {MAX_GENESIS_BYTES}."
+            )
         try:
             genesis = cls.model_validate(json.loads(data))
             canonical = genesis.to_bytes()
@@ -113,7 +115,9 @@ class Genesis(Section):
             where = ".".join(str(part) for part in first["loc"]) or "whole"
             raise NodeError(Code.CFG_GENESIS_INVALID, f"Genesis key {where}: {first['msg']}.") from None
         except (ValueError, RecursionError) as error:
-            raise NodeError(Code.CFG_GENESIS_INVALID, f"The genesis is not JSON: {type(error).__name__}.") from None
+            raise NodeError(
+                Code.CFG_GENESIS_INVALID, f"The genesis is not JSON: {type(error).__name__}."
+            ) from None
         if canonical != data:
             raise NodeError(Code.CFG_GENESIS_INVALID, "The genesis is not in its canonical form.")
         return genesis
@@ -132,7 +136,9 @@ class Genesis(Section):
 
 
 def _canonical(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    ).encode("ascii")
 
 
 def _flat(value: dict[str, Any]) -> dict[str, Any]:

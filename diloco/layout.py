@@ -7,15 +7,18 @@ parameters once, no buffers. Everything that is exchanged or hashed is a run of 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
-from diloco.codec.limits import BLOCK
 from protocol.errors import Code, NodeError
 from protocol.units import Digest
+
+BLOCK: Final = 256
+"""Values that a block codec encodes under one scale; every chunk of a grid is a multiple of it. It stands here so that
+a worker, which needs the layout only, does not load the codecs' compiler."""
 
 # Within classes that have an attribute of that name.
 _Slice: TypeAlias = slice

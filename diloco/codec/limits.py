@@ -2,8 +2,9 @@
 
 from typing import Final
 
-BLOCK: Final = 256
-"""Values that share one scale; every chunk of a grid is a multiple of it."""
+from diloco.layout import BLOCK
+
+__all__ = ["BLOCK", "LARGEST", "SMALLEST"]
 
 LARGEST: Final = 65504.0
 """Largest magnitude that any codec takes, fp16's own. A larger pseudo-gradient is a run that has blown up."""

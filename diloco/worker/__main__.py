@@ -1,0 +1,64 @@
+"""`python -m diloco.worker`: one rank of a node's worker group; started by `diloco.worker.group` only."""
+
+import argparse
+import contextlib
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diloco.worker.channel import Channel, Closed, Line
+from diloco.worker.parent import die_with_parent
+from protocol.errors import NodeError
+
+if TYPE_CHECKING:
+    from diloco.worker.rank import Rank
+
+
+def main() -> int:
+    """Serve commands until the daemon says shutdown or goes away."""
+    options = _options()
+    die_with_parent(options.parent)
+    channel = Channel(socket.socket(fileno=options.socket))
+    began = time.monotonic()
+    # Torch and transformers take seconds to import; only now, so that a daemon's death in between is noticed.
+    from diloco.worker.rank import Rank
+
+    try:
+        rank = Rank(options, channel)
+        channel.send({"event": "up", "seconds": time.monotonic() - began})
+        with contextlib.suppress(Closed):
+            while _serve(rank, channel, channel.read()):
+                pass
+    except NodeError as error:
+        channel.send({"event": "failed", "code": error.code, "sentence": error.sentence, "fix": error.fix})
+        return 1
+    rank.close()
+    sys.stderr.flush()
+    os._exit(0)  # taking torch apart would cost another second
+
+
+def _serve(rank: "Rank", channel: Channel, command: Line) -> bool:
+    """Answer one command; False after the last one."""
+    if command["do"] == "shutdown":
+        return False
+    if command["do"] != "stop":  # a stop that comes when its training has ended already asks for nothing
+        channel.send({"event": "done", "id": command["id"], **getattr(rank, command["do"])(command)})
+    return True
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m diloco.worker")
+    for name in ("rank", "world", "threads", "socket", "state", "parent"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    for name in ("genesis", "folder", "store"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--base", type=Path)
+    parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
