@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -142,12 +143,23 @@ def end_descendants(grace: timedelta = timedelta(0)) -> int:
     if grace:
         for process in below:
             _send(process, signal.SIGTERM)
-        _, below = psutil.wait_procs(below, timeout=grace.total_seconds())
-        known = set(below)
-        below += [new for new in psutil.Process().children(recursive=True) if new not in known]
+        deadline = time.monotonic() + grace.total_seconds()
+        while (below := [process for process in below if _lives(process)]) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        below += [
+            new for new in psutil.Process().children(recursive=True) if new not in below and _lives(new)
+        ]
     for process in below:
         _send(process, signal.SIGKILL)
     return len(below)
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Whether a process still runs; one that its parent has not asked about yet does not. Reaps nothing."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def _send(process: psutil.Process, number: signal.Signals) -> None:

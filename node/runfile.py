@@ -51,7 +51,7 @@ def rate_text(rate: Bytes | None) -> str:
     unit, scale = next(
         (each for each in (("Gb", 10**9), ("Mb", 10**6), ("kb", 10**3)) if rate * 8 >= each[1]), ("b", 1)
     )
-    return f"{rate * 8 / scale:.10g} {unit}/s"
+    return f"{rate * 8 / scale:.15g} {unit}/s"
 
 
 def _size(value: Any) -> Bytes | None:
