@@ -178,7 +178,7 @@ class _Control:
         except TimeoutError:
             return f"no answer within {BOOTSTRAP.total_seconds():.0f} s"
         if response.type == p2pd_pb2.Response.ERROR:
-            return " ".join(response.error.msg.split())[-300:]
+            return " ".join(response.error.msg.split()).rpartition("] ")[2][-300:]  # without the dial's preamble
         return None
 
 
