@@ -157,7 +157,7 @@ def end_descendants(grace: timedelta = timedelta(0)) -> int:
 def _lives(process: psutil.Process) -> bool:
     """Whether a process still runs; one that its parent has not asked about yet does not. Reaps nothing."""
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return False
 

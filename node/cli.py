@@ -218,6 +218,7 @@ def stop(
     ] = "90 s",
 ) -> int:
     """Stop a node: it finishes its round, says goodbye and ends."""
+    from node.lifecycle import holder
     from node.status import ask_stop
     from protocol.units import duration
 
@@ -236,7 +237,8 @@ def stop(
         )
     ended = True
     for each in folders:
-        print(f"Stopping the node in {each} ...", file=sys.stderr)
+        if holder(each) is not None:
+            print(f"Stopping the node in {each} ...", file=sys.stderr)
         ended = ask_stop(each, now=now, wait=patience) and ended
     if not ended:
         print(

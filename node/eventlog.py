@@ -1,7 +1,7 @@
 """The event log: what happened on a node, one JSON object per line.
 
-Every line has ``schema``, ``t`` (unix seconds) and ``kind``; the rest are the kind's own fields. Writing never
-fails the node: what cannot be written is dropped, and that is said once. Reading bears a last line that was cut off by a crash.
+Every line has ``schema``, ``t`` (unix seconds) and ``kind``; the rest are the kind's own fields. Writing never fails
+the node: what cannot be written is dropped, and that is said once. Reading bears a last line cut off by a crash.
 """
 
 import asyncio

@@ -48,7 +48,7 @@ class Needs:
 
 
 def parameter_count(model: ModelSection) -> int:
-    """Parameters of a Llama of this shape, tied ones once. Equal to what the built model has, which a test holds."""
+    """Parameters of a Llama of this shape, tied ones once. A test holds it equal to the layout's own count."""
     head = model.hidden // model.heads
     attention = 2 * model.hidden * model.hidden + 2 * model.hidden * model.kv_heads * head
     layer = attention + 3 * model.hidden * model.intermediate + 2 * model.hidden

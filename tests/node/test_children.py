@@ -60,7 +60,7 @@ def test_who_was_started_by_hand_outlives_its_parent() -> None:
 def test_a_child_has_its_own_process_group_and_log(tmp_path: Path) -> None:
     log = tmp_path / "child.log"
     log.write_text("before\n")
-    source = "import os, sys; print(os.getpgid(0) == os.getpid(), sys.stdin.read() == '', os.environ['OMP_NUM_THREADS'])"
+    source = "import os, sys; print(os.getpgrp() == os.getpid(), sys.stdin.read() == '', os.environ['OMP_NUM_THREADS'])"
     child = start_child([sys.executable, "-c", source], threads=3, log=log)
     assert child.wait() == 0
     assert log.read_text() == "before\nTrue True 3\n"

@@ -44,7 +44,10 @@ NODE = """
 
     async def main(folder):
         ended = asyncio.Event()
-        with StopSignals(lambda reason: (print("drain", flush=True), ended.set()), asyncio.get_running_loop()) as signals:
+        def drain(reason):
+            print("drain", flush=True)
+            ended.set()
+        with StopSignals(drain, asyncio.get_running_loop()) as signals:
             server = StatusServer(folder, NodeStatus, lambda now: stop_now(15) if now else signals.request("stop"))
             if sys.argv[2] == "answers":
                 assert await server.start()
