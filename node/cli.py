@@ -46,9 +46,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-RunFilePath = Annotated[Path, typer.Argument(metavar="RUN.toml", help="The run file.", show_default=False)]
+RunFilePath = Annotated[
+    Path, typer.Argument(metavar="RUN.toml", help="The run file.", show_default=False, readable=False)
+]
+# The commands themselves say what is wrong with a path (readable=False), with a code of its own.
 Dir = Annotated[
-    Path | None, typer.Option("--dir", metavar="DIR", help="The node's data directory; runs/NAME by default.")
+    Path | None,
+    typer.Option(
+        "--dir", metavar="DIR", help="The node's data directory; runs/NAME by default.", readable=False
+    ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
@@ -264,10 +270,14 @@ def _running(folder: Path | None) -> list[Path]:
 @app.command()
 def export(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A node's data directory.", show_default=False)
+        Path,
+        typer.Argument(metavar="DIR", help="A node's data directory.", show_default=False, readable=False),
     ],
     to: Annotated[
-        Path, typer.Option("--to", metavar="FOLDER", help="Where to write the model.", show_default=False)
+        Path,
+        typer.Option(
+            "--to", metavar="FOLDER", help="Where to write the model.", show_default=False, readable=False
+        ),
     ],
 ) -> int:
     """Write a node's last committed model as a Hugging Face folder."""
@@ -280,7 +290,9 @@ def export(
 def doctor(
     path: Annotated[
         Path | None,
-        typer.Argument(metavar="[RUN.toml]", help="The run file to check for.", show_default=False),
+        typer.Argument(
+            metavar="[RUN.toml]", help="The run file to check for.", show_default=False, readable=False
+        ),
     ] = None,
     folder: Dir = None,
     as_json: AsJson = False,
@@ -323,8 +335,9 @@ def demo(
         int, typer.Option("--workers-per-node", min=1, max=8, help="Workers of each node.")
     ] = 1,
     seed: Annotated[int, typer.Option("--seed", min=0, help="The run's seed.")] = 1,
-    folder: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where everything goes.")] = RUNS
-    / "demo",
+    folder: Annotated[
+        Path, typer.Option("--dir", metavar="DIR", help="Where everything goes.", readable=False)
+    ] = RUNS / "demo",
     as_json: Annotated[bool, typer.Option("--json", help="Print only the report.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Train the synchronous baseline, too.")] = False,
 ) -> int:

@@ -211,6 +211,8 @@ def ask_stop(
     """
     held_by = holder(folder)
     if held_by is None:
+        with _connect(folder, timeout):  # says it when the directory is another user's
+            pass
         raise _not_running(folder)
     try:
         with _connect(folder, timeout) as connection:

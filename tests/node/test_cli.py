@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -184,8 +185,6 @@ def test_what_is_no_address_is_refused_with_an_example(
 def test_the_node_runs_with_its_directory_held_and_its_threads_bounded(
     runfile: Path, monkeypatch: pytest.MonkeyPatch, calls: list[Any]
 ) -> None:
-    import os
-
     from node.lifecycle import holder
 
     seen: list[Any] = []
@@ -217,6 +216,29 @@ def test_a_second_node_on_one_directory_is_refused(
             f"E-STO-001: The data directory {tmp_path / 'd'} is in use by process {first.pid}."
         )
     assert calls == []
+
+
+@pytest.mark.failure_mode(18)
+def test_a_directory_where_not_even_root_may_write_is_one_sentence(
+    runfile: Path, calls: list[Any], capsys: Capture
+) -> None:
+    for command in ("init", "run"):
+        assert main([command, str(runfile), "--dir", "/proc/node"]) == 1
+        assert capsys.readouterr().err.startswith("E-STO-002: The data directory /proc/node cannot be used: ")
+    assert calls == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_files_that_cannot_be_read_are_said_by_their_own_code(
+    runfile: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    runfile.chmod(0)
+    assert main(["run", str(runfile)]) == 2
+    assert capsys.readouterr().err.startswith("E-CFG-001: ")
+    (tmp_path / "d").mkdir(0o000)
+    for command in ("status", "stop"):
+        assert main([command, "--dir", str(tmp_path / "d")]) == 1
+        assert "belongs to another user" in capsys.readouterr().err
 
 
 @pytest.mark.failure_mode(18)

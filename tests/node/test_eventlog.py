@@ -72,8 +72,8 @@ def test_any_value_can_be_logged(log: EventLog, path: Path) -> None:
 
     log.emit(
         "all", nan=math.nan, digest=b"\xab", wait=timedelta(seconds=2), phase=Phase.REDUCE, peers=("a",),
-        path=Path("/x"),        scalar=numpy.float32(0.5), array=numpy.zeros(3), pair=Pair(1, b"\x01"), text="ü\ud800", thing=object,
-        table={1: {2}},
+        path=Path("/x"), scalar=numpy.float32(0.5), array=numpy.zeros(3), pair=Pair(1, b"\x01"),
+        text="ü\ud800", thing=object, table={1: {2}},
     )  # fmt: skip
     (event,) = read(path)
     assert event["nan"] is None
