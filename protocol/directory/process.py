@@ -7,14 +7,12 @@ hivemind and libp2p cannot be imported in one process. It ends when its node doe
 import argparse
 import asyncio
 import contextlib
-import importlib.util
-import os
+import importlib
 import random
 import signal
 import socket
 import sys
 import time
-import types
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -35,6 +33,7 @@ from protocol.directory.limits import (
     RESTORE_EVERY,
     RPC,
 )
+from protocol.directory.narrow import import_narrowly
 from protocol.directory.p2pd import Helper, die_with_parent
 from protocol.directory.records import SHELVES, Guard, dht_expiry, shelf_key
 from protocol.directory.serving import first, serve
@@ -42,34 +41,7 @@ from protocol.errors import Code, NodeError
 from protocol.identity import Identity
 from protocol.units import PeerId
 
-
-def _import_narrowly() -> None:
-    """Makes ``hivemind.dht.node`` importable without what hivemind's own ``__init__`` modules import.
-
-    Those bring torch: 240 MB and 1.5 s that the DHT has no use for. Empty packages stand in for three of them, with the
-    names that the DHT takes from there.
-    """
-    spec = importlib.util.find_spec("hivemind")
-    if spec is None or not spec.submodule_search_locations:
-        raise ImportError("the package hivemind is not installed")
-    root = spec.submodule_search_locations[0]
-    for name in ("hivemind", "hivemind.utils", "hivemind.dht"):
-        package = types.ModuleType(name)
-        package.__path__ = [os.path.join(root, *name.split(".")[1:])]
-        sys.modules[name] = package
-    for name in ("logging", "serializer", "timed_storage", "asyncio"):
-        module = importlib.import_module(f"hivemind.utils.{name}")
-        for attribute, value in vars(module).items():
-            if not attribute.startswith("_") and not isinstance(value, types.ModuleType):
-                setattr(sys.modules["hivemind.utils"], attribute, value)
-
-
-try:
-    _import_narrowly()
-    importlib.import_module("hivemind.dht.node")
-except (ImportError, AttributeError):  # another version of hivemind: take all of it
-    for _name in [name for name in sys.modules if name.split(".")[0] == "hivemind"]:
-        del sys.modules[_name]
+import_narrowly()
 
 import hivemind.dht.node as dht_node
 import hivemind.dht.protocol as dht_protocol
@@ -178,7 +150,8 @@ class _Control:
         except TimeoutError:
             return f"no answer within {BOOTSTRAP.total_seconds():.0f} s"
         if response.type == p2pd_pb2.Response.ERROR:
-            return " ".join(response.error.msg.split()).rpartition("] ")[2][-300:]  # without the dial's preamble
+            words = " ".join(response.error.msg.split())
+            return words.rpartition("] ")[2][-300:]  # without the dial's preamble
         return None
 
 
