@@ -1,4 +1,4 @@
-"""Importing the DHT out of hivemind without the rest of it. Not an importer of hivemind itself: it has no use for it."""
+"""Importing the DHT out of hivemind without the rest of it; only the directory process has a use for it."""
 
 import importlib
 import importlib.util
