@@ -142,7 +142,7 @@ class Reduce:
 
 @dataclass(frozen=True)
 class Abandon:
-    """Stop the reduce of earlier attempts."""
+    """Stop the reduce of earlier attempts of this round."""
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def advance(state: State, event: Event, now: float) -> tuple[State, tuple[Effect
     Returns:
         The state after, and the effects to be carried out in this order.
     """
-    if state.finished and not isinstance(event, Arrived | Decision):
+    if state.finished and not isinstance(event, Arrived | Decision | StateReady):
         return state, ()
     state, effects = _HANDLERS[type(event)](state, event, now)
     while not state.finished:
@@ -320,7 +320,7 @@ def _commit(state: State, certified: Certified, now: float) -> Step:
     )
     if not spent and state.contribution is not None and after.lease == state.lease:
         after = replace(after, contribution=state.contribution)
-    return after, [Abandon(), Commit(certified, spent)]
+    return after, [Commit(certified, spent)]
 
 
 def _persist(state: State) -> Persist:

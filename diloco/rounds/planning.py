@@ -1,5 +1,6 @@
 """From Readys to a value: pure functions that the leader computes and every member recomputes (ROUNDS rules 3, 4, 10)."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -148,7 +149,7 @@ def make_plan(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> Plan | N
     willing = {
         peer: ready
         for peer, ready in readys.items()
-        if ready.base == base and ready.tokens > 0 and len(ready.commitment) == 32 and peer in leased
+        if ready.base == base and peer in leased and _gives(ready, len(rules.chunk_sizes))
     }
     tokens = {
         peer: min(ready.tokens, leased[peer] * rules.tokens_per_sample, ready.samples * rules.tokens_per_sample)
@@ -162,6 +163,12 @@ def make_plan(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> Plan | N
     )
     owners = [peer for peer in sorted(weights) if peer in seated]
     return Plan(base, roster, partition(len(rules.chunk_sizes), owners) if roster else (), readys)
+
+
+def _gives(ready: Ready, chunks: int) -> bool:
+    """Whether a Ready describes a contribution that can be one at all."""
+    norms_fit = len(ready.norms) == chunks and all(math.isfinite(norm) and norm >= 0 for norm in ready.norms)
+    return ready.tokens > 0 and len(ready.commitment) == 32 and norms_fit
 
 
 def _weights(rules: Rules, tokens: Mapping[str, int], seated: set[str]) -> dict[str, int]:

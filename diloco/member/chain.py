@@ -1,0 +1,114 @@
+"""The chain of certified values: taken from the ledger on disk, asked of peers, verified link by link."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
+from datetime import timedelta
+
+from diloco.member.messages import AskLedger
+from diloco.member.setting import Setting
+from diloco.rounds.certificate import Certified, certify
+from diloco.rounds.planning import parse_value, value_digest
+from diloco.rounds.statements import START_ROUND, Decided, Start, Value, Vote
+from diloco.store.ledger import Ledger, to_message
+from protocol.envelope import unseal
+from protocol.errors import Code, NodeError
+from protocol.rpc import Context
+from protocol.units import PeerId
+
+_PROGRESS = timedelta(seconds=10)
+
+
+class Chain:
+    """The certified values that this member knows and believes.
+
+    Args:
+        setting: The member's setting.
+        ledger: Where they are stored.
+    """
+
+    def __init__(self, setting: Setting, ledger: Ledger) -> None:
+        self._setting, self.ledger = setting, ledger
+
+    @property
+    def tip(self) -> Certified | None:
+        """The newest certified value here."""
+        return self.ledger.tip()
+
+    def read_start(self, raw: bytes) -> Certified:
+        """Verify a start record: the operator's signature, this run, the genesis' initial state.
+
+        Raises:
+            NodeError: ``WIRE_SIGNATURE`` and others of the envelope; ``RND_CHAIN`` when it is not of this run.
+        """
+        genesis = self._setting.genesis
+        sealed = unseal(raw, run=self._setting.run, expect=Start)
+        if sealed.sender != genesis.operator:
+            raise NodeError(Code.RND_CHAIN, "The start record is not signed by the run's operator.", peer=sealed.sender)
+        data = sealed.message.value
+        value = _parsed(data)
+        run = bytes.fromhex(self._setting.run)
+        if (value.epoch, value.round, value.previous, value.base) != (0, START_ROUND, run, genesis.base):
+            raise NodeError(Code.RND_CHAIN, "The start record does not begin this run.")
+        return Certified(value, data, value_digest(data), start=raw)
+
+    def read(self, tip: Certified | None, decided: Decided) -> Certified:
+        """Verify that a message holds the certified value after ``tip``.
+
+        Raises:
+            NodeError: ``RND_CHAIN``, ``RND_CERTIFICATE`` or one of the envelope.
+        """
+        if tip is None:
+            return self.read_start(decided.start)
+        votes = [unseal(raw, run=self._setting.run, expect=Vote) for raw in decided.votes]
+        return certify(tip.value, tip.digest, decided.value, decided.attempt, votes)
+
+    async def ask(self, peer: PeerId, tip: Certified | None, limit: int = 100) -> list[Certified]:
+        """The verified values that follow ``tip``, from one peer; empty when it has none.
+
+        Raises:
+            NodeError: The peer cannot be asked, or what it shows does not hold.
+        """
+        first = START_ROUND if tip is None else tip.value.round + 1
+        found: list[Certified] = []
+        question = AskLedger(round=first, limit=limit)
+        async with aclosing(self._setting.endpoint.stream(peer, question, progress=_PROGRESS)) as answers:
+            async for decided in answers:
+                tip = self.read(tip, decided)
+                found.append(tip)
+                if len(found) >= limit:
+                    break
+        return found
+
+    async def extend(self, peers: Iterable[PeerId]) -> int:
+        """Ask peers one after the other for what follows this member's tip, and store it.
+
+        Returns:
+            How many values were new.
+        """
+        new = 0
+        for peer in peers:
+            while True:
+                try:
+                    found = await self.ask(peer, self.tip)
+                except NodeError as error:
+                    if error.code in (Code.RND_CHAIN, Code.RND_CERTIFICATE, Code.WIRE_SIGNATURE):
+                        self._setting.emit("chain.refused", peer=peer, code=str(error.code), reason=error.sentence)
+                    break
+                for certified in found:
+                    self.ledger.append(certified)
+                new += len(found)
+                if not found:
+                    break
+        return new
+
+    async def on_ask_ledger(self, message: AskLedger, context: Context) -> AsyncIterator[Decided]:
+        """Answer with certified values."""
+        for certified in self.ledger.since(message.round, min(message.limit, 100)):
+            yield to_message(certified)
+
+
+def _parsed(data: bytes) -> Value:
+    try:
+        return parse_value(data)
+    except ValueError as error:
+        raise NodeError(Code.RND_CHAIN, f"A value cannot be read: {error}.") from error

@@ -1,0 +1,84 @@
+"""The handlers by which other members reach this one."""
+
+from typing import Any, Protocol
+
+from diloco.member.chain import Chain
+from diloco.member.holding import Holding
+from diloco.member.presence import Presence
+from diloco.rounds.statements import Close, Decided, Pass, Proposal, Ready, Reassign, Vote
+from protocol.envelope import Sealed
+from protocol.rpc import Context, Endpoint
+
+
+class Listener(Protocol):
+    """Who takes what arrives."""
+
+    def arrived(self, sealed: Sealed[Any]) -> None:
+        """A verified statement about a round came."""
+        ...
+
+    def reassigned(self, sealed: Sealed[Reassign]) -> None:
+        """A leader moved chunks."""
+        ...
+
+    def decided(self, message: Decided) -> None:
+        """Someone showed a decided value."""
+        ...
+
+
+class Reception:
+    """Registers all handlers of a member at its endpoint."""
+
+    def __init__(
+        self, endpoint: Endpoint, holding: Holding, chain: Chain, presence: Presence, listener: Listener
+    ) -> None:
+        self._listener = listener
+        for handler in (
+            self.on_ready,
+            self.on_proposal,
+            self.on_close,
+            self.on_vote,
+            self.on_pass,
+            self.on_reassign,
+            self.on_decided,
+            presence.on_heartbeat,
+            presence.on_goodbye,
+            chain.on_ask_ledger,
+            holding.on_pull_contribution,
+            holding.on_pull_reduced,
+            holding.on_pull_named,
+        ):
+            endpoint.handle(handler)
+
+    def _take(self, context: Context) -> None:
+        if context.sealed is not None:
+            self._listener.arrived(context.sealed)
+
+    async def on_ready(self, message: Ready, context: Context) -> None:
+        """Take a Ready."""
+        self._take(context)
+
+    async def on_proposal(self, message: Proposal, context: Context) -> None:
+        """Take a proposal."""
+        self._take(context)
+
+    async def on_close(self, message: Close, context: Context) -> None:
+        """Take a Close."""
+        self._take(context)
+
+    async def on_vote(self, message: Vote, context: Context) -> None:
+        """Take a vote."""
+        self._take(context)
+
+    async def on_pass(self, message: Pass, context: Context) -> None:
+        """Take a Pass."""
+        self._take(context)
+
+    async def on_reassign(self, message: Reassign, context: Context) -> None:
+        """Take a reassignment."""
+        if context.sealed is not None:
+            self._listener.reassigned(context.sealed)
+
+    async def on_decided(self, message: Decided, context: Context) -> None:
+        """Take a decided value."""
+        self._listener.decided(message)

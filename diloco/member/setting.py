@@ -1,0 +1,185 @@
+"""What a member is made with: the run, its own place in it, and the outside world as narrow interfaces."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
+
+from diloco.codec import Codec, codec
+from diloco.creation import grid_of
+from diloco.genesis import Genesis
+from diloco.layout import Grid
+from diloco.rounds.planning import Rules, Seat
+from diloco.rounds.state import Timing
+from diloco.rounds.statements import Lease, Ready
+from protocol.envelope import Sealed, unseal
+from protocol.rpc import Endpoint
+from protocol.units import PeerId, RunId
+
+
+class Emit(Protocol):
+    """Writes a line of the event log; never raises."""
+
+    def __call__(self, kind: str, /, **fields: object) -> None:
+        """Write an event."""
+        ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What training on a part of a lease gave.
+
+    Attributes:
+        samples: Samples used, from the beginning of the spans on.
+        tokens: Target tokens of these samples.
+        steps: Inner steps.
+        loss: Mean nats per token.
+        finite: False when loss or gradient was not; then nothing is contributed.
+    """
+
+    samples: int
+    tokens: int
+    steps: int
+    loss: float
+    finite: bool
+
+
+class Trainer(Protocol):
+    """A node's workers, as a member sees them; the pseudo-gradient is left in the outer state."""
+
+    async def train(
+        self, lease: Lease, round_number: int, *, done: int, on_step: Callable[[int, float, int], None]
+    ) -> Outcome:
+        """Train on a lease from sample ``done`` on, continuing the pseudo-gradient that is there when ``done`` > 0.
+
+        Raises:
+            NodeError: ``TRN_WORKER_DIED``; the call may be repeated from ``done = 0``.
+        """
+        ...
+
+    def request_stop(self) -> None:
+        """End the running ``train`` after its current step."""
+        ...
+
+    async def evaluate(self) -> float:
+        """Mean nats per token of the current outer parameters on the validation samples."""
+        ...
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything that does not change while a member lives.
+
+    Attributes:
+        genesis: The run.
+        run: Its id.
+        rules: Its rules, with the verifiers bound.
+        timing: Deadlines of the round machine.
+        grid: Chunk grid.
+        codec: Codec of pseudo-gradients.
+        endpoint: The node's end of the data plane.
+        folder: The node's data directory.
+        peers: Admitted peers that are known now, without this one.
+        admission: This member's admission (envelope bytes).
+        emit: The event log.
+        bytes_sent: Bytes sent for rounds and for state transfer so far.
+        clock: Monotonic seconds.
+    """
+
+    genesis: Genesis
+    run: RunId
+    rules: Rules
+    timing: Timing
+    grid: Grid
+    codec: Codec
+    endpoint: Endpoint
+    folder: Path
+    peers: Callable[[], Iterable[PeerId]]
+    admission: bytes
+    emit: Emit
+    bytes_sent: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    clock: Callable[[], float] = time.monotonic
+
+    @property
+    def me(self) -> PeerId:
+        """This member's peer id."""
+        return self.endpoint.peer_id
+
+
+def rules_of(genesis: Genesis, seat_of: Callable[[bytes, str], Seat | None]) -> Rules:
+    """The rules that a genesis fixes."""
+    sections, grid, run = genesis.sections, grid_of(genesis), genesis.run_id
+
+    def unseal_ready(raw: bytes) -> Sealed[Ready]:
+        return unseal(raw, run=run, expect=Ready)
+
+    return Rules(
+        run=run,
+        rounds=sections.run.rounds,
+        chunk_sizes=tuple(part.stop - part.start for part in grid.slices()),
+        samples=sections.round.inner_steps * sections.inner.samples_per_step,
+        tokens_per_sample=sections.model.context,
+        weight_cap=4,
+        open_share=1 / 3,
+        max_voters=sections.round.max_voters,
+        ghost_rounds=sections.round.ghost_rounds,
+        unseal_ready=unseal_ready,
+        seat_of=seat_of,
+    )
+
+
+def timing_of(genesis: Genesis) -> Timing:
+    """The deadlines that a genesis fixes."""
+    deadline = genesis.sections.deadline
+    return Timing(
+        floor=deadline.ready_floor,
+        factor=deadline.ready_factor,
+        mad=deadline.ready_mad,
+        most=deadline.ready_max,
+        attempt=deadline.attempt,
+        growth=deadline.attempt_growth,
+        longest=deadline.attempt_max,
+    )
+
+
+def codec_of(genesis: Genesis) -> Codec:
+    """The codec that a genesis names."""
+    return codec(genesis.sections.round.codec)
+
+
+class Tasks:
+    """Background tasks of one owner: failures are reported, all end with ``close``."""
+
+    def __init__(self, failed: Callable[[str, BaseException], None]) -> None:
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._failed = failed
+
+    def spawn(self, work: object, name: str) -> "asyncio.Task[object]":
+        """Run a coroutine in the background."""
+        task: asyncio.Task[object] = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        task.set_name(name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[object]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(task.get_name(), error)
+
+    async def close(self) -> None:
+        """Cancel everything and wait for it."""
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+REPEAT = timedelta(seconds=2)
+"""Statements of an undecided round are repeated to everyone this often (ROUNDS rule 6)."""
+
+TICK = timedelta(milliseconds=200)
+"""How often the round machine is told that time has passed."""

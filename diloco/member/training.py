@@ -1,0 +1,162 @@
+"""Driving the workers through a lease, and freezing what they leave."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from diloco.member.setting import Setting, Trainer
+from diloco.outer_state import OuterState
+from diloco.reduce.contribution import Frozen, freeze
+from diloco.rounds.statements import Lease
+from protocol.errors import Code, NodeError
+
+_MOST_RESTARTS = 1
+
+
+@dataclass(frozen=True)
+class Share:
+    """How far the training of a lease is.
+
+    Attributes:
+        lease: The lease.
+        samples: Samples trained on, from its start.
+        tokens: Their tokens.
+        steps: Inner steps.
+        loss: Loss of the last step, nats per token.
+        seconds: Time spent.
+    """
+
+    lease: Lease
+    samples: int = 0
+    tokens: int = 0
+    steps: int = 0
+    loss: float = 0.0
+    seconds: float = 0.0
+
+
+class Training:
+    """Trains one lease at a time; can be interrupted for an outer step and goes on after it without losing a step.
+
+    Args:
+        setting: The member's setting.
+        trainer: The workers.
+        state: The outer state that they share with this process.
+        finished: Called with the lease and what was frozen; None when there is nothing to give.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        trainer: Trainer,
+        state: OuterState,
+        finished: Callable[[Lease, Frozen | None], None],
+    ) -> None:
+        self._setting, self._trainer, self._state, self._finished = setting, trainer, state, finished
+        self.share: Share | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._interrupted = False
+        self._cut_short = False
+
+    @property
+    def running(self) -> bool:
+        """Whether the workers are at work."""
+        return self._task is not None and not self._task.done()
+
+    def begin(self, lease: Lease, round_number: int) -> None:
+        """Train a lease, or go on with it after an interruption."""
+        if self.share is None or self.share.lease != lease:
+            self.share = Share(lease)
+        self._interrupted = self._cut_short = False
+        self._task = asyncio.ensure_future(self._run(self.share, round_number))
+
+    async def interrupt(self) -> None:
+        """Stop the workers after their current step; what they did stays in the share."""
+        if self.running:
+            self._interrupted = True
+            self._trainer.request_stop()
+            assert self._task is not None
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def cut_short(self) -> None:
+        """End the lease after the current step and give what is there: this node drains."""
+        self._cut_short = True
+        self._trainer.request_stop()
+
+    async def close(self) -> None:
+        """Stop without a result."""
+        if self._task is not None:
+            self._interrupted = True
+            self._trainer.request_stop()
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self, share: Share, round_number: int) -> None:
+        emit, clock = self._setting.emit, self._setting.clock
+        lease = share.lease
+        emit("train.begin", round=round_number, start=lease.start + share.samples, count=lease.count - share.samples)
+        began = clock()
+        first_step = share.steps
+
+        def on_step(step: int, loss: float, tokens: int) -> None:
+            number = first_step + step
+            if self.share is not None and self.share.lease == lease:
+                self.share = replace(self.share, steps=number + 1, loss=loss)
+            emit("train.step", round=round_number, step=number, loss=loss, tokens=tokens)
+
+        restarts = 0
+        while True:
+            try:
+                outcome = await self._trainer.train(lease, round_number, done=share.samples, on_step=on_step)
+                break
+            except NodeError as error:
+                emit("train.failed", round=round_number, code=str(error.code), reason=error.sentence)
+                share, first_step, restarts = Share(lease), 0, restarts + 1
+                self.share = share
+                if restarts > _MOST_RESTARTS:
+                    self.share = None
+                    self._finished(lease, None)
+                    return
+        share = Share(
+            lease,
+            share.samples + outcome.samples,
+            share.tokens + outcome.tokens,
+            share.steps + outcome.steps if restarts == 0 else outcome.steps,
+            outcome.loss,
+            share.seconds + clock() - began,
+        )
+        emit(
+            "train.end", round=round_number, steps=share.steps, tokens=share.tokens, seconds=share.seconds,
+            loss=outcome.loss,
+        )  # fmt: skip
+        if not outcome.finite:
+            emit(
+                "train.not-finite", round=round_number, code=str(Code.TRN_NOT_FINITE),
+                reason="The loss is not finite; this node contributes nothing to the round.",
+            )  # fmt: skip
+            self.share = None
+            self._finished(lease, None)
+            return
+        self.share = share
+        if self._interrupted and share.samples < lease.count:
+            return
+        await self._freeze(share, round_number)
+
+    async def _freeze(self, share: Share, round_number: int) -> None:
+        self.share = None
+        if share.samples == 0:
+            self._finished(share.lease, None)
+            return
+        began = self._setting.clock()
+        try:
+            frozen = await asyncio.to_thread(
+                freeze, self._state.gradient, self._setting.grid, self._setting.codec,
+                tokens=share.tokens, samples=share.samples,
+            )  # fmt: skip
+        except NodeError as error:  # the sender's own check: what is not finite never leaves
+            self._setting.emit("train.not-finite", round=round_number, code=str(error.code), reason=error.sentence)
+            self._finished(share.lease, None)
+            return
+        self._setting.emit(
+            "contribution.frozen", round=round_number, bytes=frozen.nbytes, seconds=self._setting.clock() - began
+        )
+        self._finished(share.lease, frozen)

@@ -1,0 +1,220 @@
+"""What the owner of some chunks does: pull them from every contributor, average in roster order, encode once, sign."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+from blake3 import blake3
+
+from diloco.aggregate import RunningMean
+from diloco.codec import Codec
+from diloco.layout import Grid
+from diloco.reduce.checks import check_contribution
+from diloco.reduce.contribution import Frozen
+from diloco.reduce.messages import Frame, Header, PullContribution
+from diloco.rounds.planning import Plan, bitmap
+from protocol.envelope import Sealed
+from protocol.errors import Code, NodeError
+from protocol.units import PeerId
+
+RETRY = timedelta(milliseconds=300)
+"""Pause before a broken pull is tried again."""
+
+_REFUSALS = {Code.RND_CHUNK, Code.TRN_CODEC, Code.WIRE_MALFORMED, Code.WIRE_INVALID, Code.WIRE_TOO_LARGE}
+
+Note = Callable[..., None]
+
+
+class Streams(Protocol):
+    """The part of an endpoint that a reduce needs."""
+
+    def stream(self, peer: PeerId, request: object, *, progress: timedelta) -> AsyncIterator[Frame]:
+        """Reply frames of a bulk request; a ``NodeError`` when the peer moves nothing for ``progress``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What stays the same over all reduces of a member.
+
+    Attributes:
+        me: This member.
+        grid: The run's chunk grid.
+        codec: The run's codec.
+        streams: How to pull.
+        seal: Signs a header as a statement.
+        unseal: Verifies a header's envelope.
+        progress: A pull that moves nothing for so long is given up.
+        gone: Whether a peer is believed dead.
+        note: Writes an event.
+    """
+
+    me: str
+    grid: Grid
+    codec: Codec
+    streams: Streams
+    seal: Callable[[Header], Sealed[Header]]
+    unseal: Callable[[bytes], Sealed[Header]]
+    progress: timedelta
+    gone: Callable[[str], bool]
+    note: Note
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Which reduce it is."""
+
+    epoch: int
+    round: int
+    attempt: int
+    leader: str
+    plan: Plan
+
+
+async def pull(
+    setting: Setting,
+    peer: str,
+    request: Callable[[tuple[int, ...]], object],
+    chunks: Sequence[int],
+    accept: Callable[[Frame], None],
+    patience: timedelta,
+) -> list[int]:
+    """Pull chunks in order from one peer, again after a break, until it is silent for ``patience``.
+
+    Args:
+        setting: The member's setting.
+        peer: Whom to ask.
+        request: Makes the request for the chunks that are still missing.
+        chunks: Which chunks, in the order they are to come.
+        accept: Takes a frame; raises ``NodeError`` to refuse it and everything after it.
+        patience: How long without a frame is too long; an unreachable peer is given up after half of it.
+
+    Returns:
+        The chunks that did not come.
+    """
+    missing = list(chunks)
+    moved = time.monotonic()
+    while missing:
+        try:
+            async for frame in setting.streams.stream(PeerId(peer), request(tuple(missing)), progress=patience):
+                if not missing or frame.chunk != missing[0]:
+                    raise NodeError(Code.RND_CHUNK, f"Chunk {frame.chunk} came out of turn.", peer=peer)
+                accept(frame)
+                missing.pop(0)
+                moved = time.monotonic()
+        except NodeError as error:
+            silent = time.monotonic() - moved
+            limit = patience.total_seconds() / (2 if error.code == Code.NET_UNREACHABLE else 1)
+            if error.code in _REFUSALS:
+                setting.note("chunk.refused", peer=peer, code=str(error.code), reason=error.sentence)
+                break
+            if setting.gone(peer) or silent >= limit:
+                break
+            await asyncio.sleep(RETRY.total_seconds())
+        else:
+            break  # the peer said that it has no more
+    return missing
+
+
+class Gathering:
+    """The owner's work on a run of chunks in one attempt.
+
+    Args:
+        setting: The member's setting.
+        attempt: Which reduce.
+        chunks: The chunks owned, in order.
+        ownership: Number of the reassignment under which they are owned.
+        frozen: This member's own contribution, if it has one.
+        done: Called with each finished frame.
+        arrived: Called once for each contribution chunk that came.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        attempt: Attempt,
+        chunks: Sequence[int],
+        ownership: int,
+        frozen: Frozen | None,
+        done: Callable[[Frame, Header], None],
+        arrived: Callable[[], None],
+    ) -> None:
+        self._setting, self._attempt, self._chunks = setting, attempt, tuple(chunks)
+        self._ownership, self._frozen = ownership, frozen
+        self._done, self._arrived = done, arrived
+        self._data: dict[tuple[int, int], bytes] = {}
+        self._settled: set[int] = set()
+        self._change = asyncio.Event()
+
+    async def run(self) -> None:
+        """Gather and reduce all chunks; ends when each has been given to ``done``."""
+        async with asyncio.TaskGroup() as group:
+            for position, entry in enumerate(self._attempt.plan.roster):
+                if entry.peer == self._setting.me and self._frozen is not None:
+                    for chunk in self._chunks:
+                        self._data[chunk, position] = self._frozen.chunks[chunk]
+                    self._settled.add(position)
+                else:
+                    group.create_task(self._pull_from(position, entry.peer))
+            for chunk in self._chunks:
+                await self._until_gathered(chunk)
+                await self._reduce(chunk)
+
+    async def _pull_from(self, position: int, peer: str) -> None:
+        attempt, setting = self._attempt, self._setting
+        ready = attempt.plan.readys[peer]
+
+        def accept(frame: Frame) -> None:
+            size = _size(setting.grid, frame.chunk)
+            count, norm = setting.grid.count, ready.norms[frame.chunk]
+            check_contribution(frame, ready.commitment, norm, count, setting.codec, size)
+            self._data[frame.chunk, position] = frame.data
+            self._arrived()
+            self._change.set()
+
+        def request(chunks: tuple[int, ...]) -> PullContribution:
+            return PullContribution(epoch=attempt.epoch, round=attempt.round, chunks=chunks)
+
+        missing = await pull(setting, peer, request, self._chunks, accept, setting.progress)
+        if missing:
+            setting.note("contributor.lost", peer=peer, round=attempt.round, chunks=len(missing))
+        self._settled.add(position)
+        self._change.set()
+
+    async def _until_gathered(self, chunk: int) -> None:
+        positions = range(len(self._attempt.plan.roster))
+        while any((chunk, p) not in self._data and p not in self._settled for p in positions):
+            self._change.clear()
+            await self._change.wait()
+
+    async def _reduce(self, chunk: int) -> None:
+        roster = self._attempt.plan.roster
+        held = {p: self._data.pop((chunk, p)) for p in range(len(roster)) if (chunk, p) in self._data}
+        if not held:
+            return  # nobody could give this chunk: the attempt cannot complete and its timer ends it
+        size = _size(self._setting.grid, chunk)
+        data = await asyncio.to_thread(self._mean, held, size)
+        header = Header(
+            epoch=self._attempt.epoch,
+            round=self._attempt.round,
+            attempt=self._attempt.attempt,
+            ownership=self._ownership,
+            chunk=chunk,
+            included=bitmap(sorted(held), len(roster)),
+            digest=blake3(data).digest(),
+        )
+        self._done(Frame(chunk=chunk, data=data, header=self._setting.seal(header).raw), header)
+
+    def _mean(self, held: dict[int, bytes], size: int) -> bytes:
+        running = RunningMean(self._setting.codec, size)
+        for position in sorted(held):
+            running.add(held[position], self._attempt.plan.roster[position].weight)
+        return self._setting.codec.encode(running.result())
+
+
+def _size(grid: Grid, chunk: int) -> int:
+    part = grid.slice(chunk)
+    return part.stop - part.start

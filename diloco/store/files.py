@@ -1,0 +1,35 @@
+"""Files that appear whole or not at all."""
+
+import errno
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from protocol.errors import Code, NodeError
+
+
+def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Write a file beside its place, fsync it, rename it into place and fsync the folder.
+
+    Raises:
+        NodeError: ``STO_FULL`` when the disk is full, ``STO_UNWRITABLE`` for anything else.
+    """
+    temporary = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "wb") as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        code = Code.STO_FULL if full else Code.STO_UNWRITABLE
+        raise NodeError(code, f"{path} cannot be written: {error.strerror}.") from error

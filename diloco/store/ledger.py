@@ -1,0 +1,150 @@
+"""The ledger: certified values, hash-linked, and this member's own promise and vote, in one SQLite file.
+
+Every write is durable when the call returns (write-ahead log with ``synchronous=FULL``), as promises and votes must be
+before they are said.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from diloco.rounds.certificate import Certified
+from diloco.rounds.events import Persist
+from diloco.rounds.planning import parse_value, value_digest
+from diloco.rounds.statements import Decided
+from protocol.errors import Code, NodeError
+from protocol.messages import decode, encode
+
+SCHEMA_VERSION = 1
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS decided (
+    epoch INTEGER NOT NULL, round INTEGER NOT NULL, digest BLOB NOT NULL, decided BLOB NOT NULL,
+    PRIMARY KEY (epoch, round));
+CREATE TABLE IF NOT EXISTS promise (
+    one INTEGER PRIMARY KEY CHECK (one = 1), epoch INTEGER NOT NULL, round INTEGER NOT NULL, promised INTEGER NOT NULL,
+    voted_attempt INTEGER NOT NULL, voted_value BLOB NOT NULL, voted_close BLOB NOT NULL);
+"""
+
+
+class Ledger:
+    """Certified values in order, and the last promise. For one thread.
+
+    Args:
+        path: The SQLite file; made when missing.
+
+    Raises:
+        NodeError: ``STO_UNWRITABLE``, ``STO_CORRUPT`` or ``STO_SCHEMA``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.fresh = not path.exists()
+        self._path = path
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.executescript(_TABLES)
+            row = self._db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+            if row is None:
+                self._db.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
+            elif row[0] != str(SCHEMA_VERSION):
+                raise NodeError(
+                    Code.STO_SCHEMA, f"{path} has schema version {row[0]}; this node writes {SCHEMA_VERSION}."
+                )
+        except sqlite3.DatabaseError as error:
+            code = Code.STO_UNWRITABLE if isinstance(error, sqlite3.OperationalError) else Code.STO_CORRUPT
+            raise NodeError(code, f"The ledger {path} cannot be opened: {error}.") from error
+
+    def append(self, certified: Certified) -> None:
+        """Store a certified value; storing the same one again is harmless.
+
+        Raises:
+            NodeError: ``RND_CHAIN`` when another value of that round is stored; ``STO_FULL`` when it cannot be written.
+        """
+        value = certified.value
+        known = self._db.execute(
+            "SELECT digest FROM decided WHERE epoch = ? AND round = ?", (value.epoch, value.round)
+        ).fetchone()
+        if known is not None:
+            if known[0] != certified.digest:
+                raise NodeError(Code.RND_CHAIN, f"The ledger already holds another value of round {value.round}.")
+            return
+        data = encode(to_message(certified))
+        self._write("INSERT INTO decided VALUES (?, ?, ?, ?)", (value.epoch, value.round, certified.digest, data))
+
+    def tip(self) -> Certified | None:
+        """The newest certified value."""
+        row = self._db.execute("SELECT decided FROM decided ORDER BY epoch DESC, round DESC LIMIT 1").fetchone()
+        return None if row is None else self._read(row[0])
+
+    def get(self, round_number: int) -> Certified | None:
+        """The certified value of a round, of the highest epoch that has one."""
+        row = self._db.execute(
+            "SELECT decided FROM decided WHERE round = ? ORDER BY epoch DESC LIMIT 1", (round_number,)
+        ).fetchone()
+        return None if row is None else self._read(row[0])
+
+    def since(self, round_number: int, limit: int = 1000) -> Iterator[Certified]:
+        """Certified values from a round on, in order, at most ``limit``."""
+        rows = self._db.execute(
+            "SELECT decided FROM decided WHERE round >= ? ORDER BY epoch, round LIMIT ?", (round_number, limit)
+        ).fetchall()
+        return (self._read(row[0]) for row in rows)
+
+    def save_promise(self, promise: Persist) -> None:
+        """Store promise and vote; durable when this returns.
+
+        Raises:
+            NodeError: ``STO_FULL`` when it cannot be written: the member then abstains.
+        """
+        fields = (
+            promise.epoch, promise.round, promise.promised,
+            promise.voted_attempt, promise.voted_value, promise.voted_close,
+        )  # fmt: skip
+        self._write("INSERT OR REPLACE INTO promise VALUES (1, ?, ?, ?, ?, ?, ?)", fields)
+
+    def promise(self) -> Persist | None:
+        """The last promise, of whatever round."""
+        row = self._db.execute(
+            "SELECT epoch, round, promised, voted_attempt, voted_value, voted_close FROM promise"
+        ).fetchone()
+        return None if row is None else Persist(*row)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def _write(self, statement: str, fields: tuple[object, ...]) -> None:
+        try:
+            self._db.execute(statement, fields)
+        except sqlite3.OperationalError as error:
+            raise NodeError(Code.STO_FULL, f"The ledger {self._path} cannot be written: {error}.") from error
+
+    def _read(self, data: bytes) -> Certified:
+        return from_message(decode(Decided, data))
+
+
+def to_message(certified: Certified) -> Decided:
+    """A certified value as it travels and is stored."""
+    return Decided(
+        value=certified.data, attempt=certified.attempt, votes=certified.votes, start=certified.start
+    )
+
+
+def from_message(decided: Decided) -> Certified:
+    """The reverse; signatures are not checked here.
+
+    Raises:
+        ValueError: The value is not canonical.
+        NodeError: It is not a value.
+    """
+    return Certified(
+        value=parse_value(decided.value),
+        data=decided.value,
+        digest=value_digest(decided.value),
+        attempt=decided.attempt,
+        votes=decided.votes,
+        start=decided.start,
+    )
