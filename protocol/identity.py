@@ -93,9 +93,9 @@ class Identity:
                 os.link(temporary, path)  # unlike rename, link never replaces somebody's key
             finally:
                 os.unlink(temporary)
-        except FileExistsError as error:
-            raise NodeError(Code.ID_UNREADABLE, f"There is already a key file at {path}.") from error
         except OSError as error:
+            if isinstance(error, FileExistsError) and path.exists():
+                raise NodeError(Code.ID_UNREADABLE, f"There is already a key file at {path}.") from error
             raise NodeError(
                 Code.STO_UNWRITABLE, f"The key file {path} cannot be written: {error.strerror}."
             ) from error

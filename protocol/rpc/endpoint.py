@@ -4,7 +4,7 @@ import asyncio
 import errno
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 

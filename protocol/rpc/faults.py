@@ -40,6 +40,8 @@ def from_call(error: grpc.aio.AioRpcError, peer: PeerId, name: str) -> NodeError
             f"Peer {peer} closed the connection while it was made: it may not know this node's certificate yet.",
             peer=peer,
         )
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" not in details:
+        return NodeError(Code.NET_RATE, f"Peer {peer} serves too many calls already: {name}.", peer=peer)
     code, what = _BY_STATUS.get(error.code(), (Code.NET_INTERNAL, "answered with an error"))
     reason = f" ({details})" if details else ""
     return NodeError(code, f"Peer {peer} {what}: {name}{reason}.", peer=peer)

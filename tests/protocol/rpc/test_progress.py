@@ -1,0 +1,39 @@
+"""A deadline that moves on with every sign of progress."""
+
+import asyncio
+from datetime import timedelta
+
+from protocol.rpc.progress import ProgressTimer
+
+SHORT = timedelta(milliseconds=50)
+LONG = timedelta(hours=1)
+
+
+async def test_a_wait_that_is_too_long_expires() -> None:
+    expired = asyncio.Event()
+    timer = ProgressTimer(SHORT, expired.set)
+    timer.begin()
+    await expired.wait()
+    assert timer.has_expired
+
+
+async def test_waits_that_end_never_expire_however_many() -> None:
+    expired = asyncio.Event()
+    timer = ProgressTimer(SHORT, expired.set)
+    for _ in range(6):
+        timer.begin()
+        await asyncio.sleep(SHORT.total_seconds() / 3)
+        timer.end()
+    await asyncio.sleep(2 * SHORT.total_seconds())
+    assert not timer.has_expired
+    timer.begin()
+    await expired.wait()
+
+
+async def test_a_stopped_timer_leaves_nothing_with_the_event_loop() -> None:
+    timer = ProgressTimer(LONG, lambda: None)
+    timer.begin()
+    handle = timer._timer
+    timer.stop()
+    assert handle is not None
+    assert handle.cancelled()
