@@ -224,7 +224,7 @@ class Endpoint:
 
     async def stream(
         self, peer: PeerId, request: Any, *, progress: timedelta | None = None
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         """Asks a peer for a stream. Each reply has to come within ``progress`` of the one before.
 
         The call ends when the iterator is exhausted or closed: one who leaves early uses
