@@ -14,30 +14,16 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from protocol.errors import Code, NodeError
-from protocol.messages.fields import FieldSpec, FrozenMap, Shape, check_items, check_length, zero_of
+from protocol.messages.fields import FieldSpec, FrozenMap, Shape, check_items, check_length
+from protocol.messages.large import LARGE, cut_large, varint
 from protocol.messages.registry import Spec, spec_of
+from protocol.messages.schema import describe_file
 from protocol.units import Bytes
 
 T = TypeVar("T")
 
 _UNKNOWN = "__unknown_fields__"
-_LARGE = 16_384  # from here on a bytes value is joined to the rest instead of passed through the runtime
 _ALL_FIELDS = 2**29
-_Proto = descriptor_pb2.FieldDescriptorProto
-_TYPES: dict[str, "descriptor_pb2.FieldDescriptorProto.Type.ValueType"] = {
-    "bool": _Proto.TYPE_BOOL,
-    "string": _Proto.TYPE_STRING,
-    "bytes": _Proto.TYPE_BYTES,
-    "double": _Proto.TYPE_DOUBLE,
-    "float": _Proto.TYPE_FLOAT,
-    "uint64": _Proto.TYPE_UINT64,
-    "sint64": _Proto.TYPE_SINT64,
-    "fixed64": _Proto.TYPE_FIXED64,
-    "uint32": _Proto.TYPE_UINT32,
-    "sint32": _Proto.TYPE_SINT32,
-    "enum": _Proto.TYPE_ENUM,
-    "message": _Proto.TYPE_MESSAGE,
-}
 
 
 def encode(message: Any) -> bytes:
@@ -67,13 +53,14 @@ def decode(cls: type[T], data: bytes) -> T:
             Code.WIRE_TOO_LARGE, f"A {spec.name} has {len(data)} bytes, {int(spec.max_bytes)} are allowed."
         )
     shape = _shape_of(cls)
+    large = cut_large(data, shape.bytes_by_number) if len(data) >= LARGE else None
     try:
-        wire = shape.factory.FromString(data)
+        wire = shape.factory.FromString(data if large is None else large.rest)
     except (DecodeError, UnicodeDecodeError) as error:
         raise NodeError(
             Code.WIRE_MALFORMED, f"A {spec.name} of {len(data)} bytes is not valid protobuf."
         ) from error
-    message: T = shape.from_wire(wire)
+    message: T = shape.from_wire(wire, None if large is None else large.values)
     return message
 
 
@@ -84,7 +71,7 @@ def runtime_class(cls: type[Any]) -> type[Message]:
 
 def descriptor_of(cls: type[Any]) -> descriptor_pb2.FileDescriptorProto:
     """The protobuf file that a message class stands for."""
-    return _describe_file(spec_of(cls))[0]
+    return describe_file(spec_of(cls))[0]
 
 
 class _WireShape:
@@ -95,7 +82,8 @@ class _WireShape:
         self.factory = factory
         self.writers: list[tuple[str, int, bool, Callable[[Any], Any] | None]] = []
         self.message_maps: list[tuple[str, int, _WireShape]] = []
-        self.bytes_fields: list[tuple[str, int]] = []
+        self.bytes_by_number: dict[int, str] = {}
+        self.by_name = {field.name: field for field in spec.fields}
         self.readers: list[tuple[str, Callable[[Any], Any]]] = []
         self.own_check: Callable[[Any], None] | None = getattr(spec.cls, "__own_check__", None)
         for field in spec.fields:
@@ -106,7 +94,7 @@ class _WireShape:
                 optional = field.shape is Shape.OPTIONAL
                 self.writers.append((field.name, field.number, optional, _writer(field, inner)))
             if field.kind == "bytes" and field.shape in (Shape.ONE, Shape.OPTIONAL):
-                self.bytes_fields.append((field.name, field.number))
+                self.bytes_by_number[field.number] = field.name
             self.readers.append((field.name, _reader(spec.cls.__name__, field, inner)))
 
     def serialize(self, message: Any) -> bytes:
@@ -119,8 +107,8 @@ class _WireShape:
         held = message.__dict__
         large = [
             (name, number)
-            for name, number in self.bytes_fields
-            if held[name] is not None and len(held[name]) >= _LARGE
+            for number, name in self.bytes_by_number.items()
+            if held[name] is not None and len(held[name]) >= LARGE
         ]
         if not large:
             return self.to_wire(message).SerializeToString(deterministic=True)
@@ -129,7 +117,7 @@ class _WireShape:
         for name, number in large:
             value = held[name]
             pieces.append(self.to_wire(message, low, number).SerializeToString(deterministic=True))
-            pieces += (_varint(number << 3 | 2), _varint(len(value)), value)
+            pieces += (varint(number << 3 | 2), varint(len(value)), value)
             low = number + 1
         pieces.append(self.to_wire(message, low).SerializeToString(deterministic=True))
         pieces.append(held.get(_UNKNOWN, b""))
@@ -155,11 +143,15 @@ class _WireShape:
             wire.MergeFromString(unknown)
         return wire
 
-    def from_wire(self, wire: Message) -> Any:
+    def from_wire(self, wire: Message, large: dict[str, bytes] | None = None) -> Any:
+        """The message that the runtime's object holds, with the values that were cut out before."""
         message = object.__new__(self.spec.cls)
         held = message.__dict__
         for name, read in self.readers:
             held[name] = read(wire)
+        for name, value in (large or {}).items():
+            check_length(self.spec.cls.__name__, self.by_name[name], value)
+            held[name] = value
         unknown = UnknownFieldSet(wire)  # type: ignore[no-untyped-call]
         if len(unknown):
             held[_UNKNOWN] = _unknown_bytes(unknown)
@@ -266,25 +258,16 @@ def _unknown_bytes(fields: Any) -> bytes:
     for field in fields:
         tag = field.field_number << 3
         if field.wire_type == 0:
-            parts.append(_varint(tag) + _varint(field.data))
+            parts.append(varint(tag) + varint(field.data))
         elif field.wire_type == 1:
-            parts.append(_varint(tag | 1) + int(field.data).to_bytes(8, "little"))
+            parts.append(varint(tag | 1) + int(field.data).to_bytes(8, "little"))
         elif field.wire_type == 2:
-            parts.append(_varint(tag | 2) + _varint(len(field.data)) + bytes(field.data))
+            parts.append(varint(tag | 2) + varint(len(field.data)) + bytes(field.data))
         elif field.wire_type == 3:
-            parts.append(_varint(tag | 3) + _unknown_bytes(field.data) + _varint(tag | 4))
+            parts.append(varint(tag | 3) + _unknown_bytes(field.data) + varint(tag | 4))
         else:
-            parts.append(_varint(tag | 5) + int(field.data).to_bytes(4, "little"))
+            parts.append(varint(tag | 5) + int(field.data).to_bytes(4, "little"))
     return b"".join(parts)
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _shape_of(cls: type[Any]) -> _WireShape:
@@ -295,7 +278,7 @@ def _shape_of(cls: type[Any]) -> _WireShape:
 
 
 def _build_shape(cls: type[Any]) -> _WireShape:
-    file, names = _describe_file(spec_of(cls))
+    file, names = describe_file(spec_of(cls))
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)  # type: ignore[no-untyped-call]
     shapes: dict[type[Any], _WireShape] = {}
@@ -303,72 +286,3 @@ def _build_shape(cls: type[Any]) -> _WireShape:
         factory = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{name}"))  # type: ignore[no-untyped-call]
         shapes[each] = _WireShape(spec_of(each), factory, shapes)
     return shapes[cls]
-
-
-def _describe_file(spec: Spec) -> tuple[descriptor_pb2.FileDescriptorProto, dict[type[Any], str]]:
-    area = spec.name.rpartition(".")[0].replace("-", "_") or "parts"
-    file = descriptor_pb2.FileDescriptorProto(name=f"{spec.name}.proto", package=area, syntax="proto3")
-    names: dict[type[Any], str] = {}
-    _describe_class(spec, file, names)
-    return file, names
-
-
-def _describe_class(
-    spec: Spec, file: descriptor_pb2.FileDescriptorProto, names: dict[type[Any], str]
-) -> None:
-    for field in spec.fields:
-        if field.kind == "message" and field.python not in names:
-            _describe_class(spec_of(field.python), file, names)
-    name = spec.cls.__name__
-    while name in names.values():
-        name += "_"
-    names[spec.cls] = name
-    target = file.message_type.add(name=name)
-    for field in spec.fields:
-        _describe_field(field, target, file.package, names)
-    for number in sorted(spec.reserved):
-        target.reserved_range.add(start=number, end=number + 1)
-
-
-def _describe_field(
-    field: FieldSpec, target: descriptor_pb2.DescriptorProto, package: str, names: dict[type[Any], str]
-) -> None:
-    path = f".{package}.{target.name}"
-    made = target.field.add(name=field.name, number=field.number, label=_Proto.LABEL_OPTIONAL)
-    if field.shape is Shape.MAP:
-        entry_name = "".join(word.capitalize() for word in field.name.split("_")) + "Entry"
-        entry = target.nested_type.add(name=entry_name)
-        entry.options.map_entry = True
-        entry.field.add(name="key", number=1, label=_Proto.LABEL_OPTIONAL, type=_TYPES[field.key or "string"])
-        value = entry.field.add(name="value", number=2, label=_Proto.LABEL_OPTIONAL)
-        made.label, made.type, made.type_name = (
-            _Proto.LABEL_REPEATED,
-            _Proto.TYPE_MESSAGE,
-            f"{path}.{entry_name}",
-        )
-        made = value
-    made.type = _TYPES[field.kind]
-    if field.kind == "message":
-        made.type_name = f".{package}.{names[field.python]}"
-    elif field.kind == "enum":
-        made.type_name = f"{path}.{_describe_enum(field, target)}"
-    if field.shape is Shape.MANY:
-        made.label = _Proto.LABEL_REPEATED
-    elif field.presence and field.kind != "message":
-        made.proto3_optional = True
-        made.oneof_index = len(target.oneof_decl)
-        target.oneof_decl.add(name=f"_{field.name}")
-
-
-def _describe_enum(field: FieldSpec, target: descriptor_pb2.DescriptorProto) -> str:
-    name = field.python.__name__
-    if any(each.name == name for each in target.enum_type):
-        return name
-    prefix = "".join(f"_{letter}" if letter.isupper() else letter for letter in name).strip("_").upper()
-    described = target.enum_type.add(name=name)
-    if zero_of("enum", field.python) is None:
-        described.value.add(name=f"{prefix}_UNSPECIFIED", number=0)
-    members = {member.value: member.name for member in field.python}
-    for number in sorted(members):
-        described.value.add(name=f"{prefix}_{members[number]}", number=number)
-    return name

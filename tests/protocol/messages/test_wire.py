@@ -216,6 +216,62 @@ def test_an_enum_value_that_nobody_declared_is_refused() -> None:
         assert caught.value.code is Code.WIRE_INVALID
 
 
+def _field(number: int, value: bytes) -> bytes:
+    length = len(value)
+    return bytes((number << 3 | 2, length & 0x7F | 0x80, length >> 7 & 0x7F | 0x80, length >> 14)) + value
+
+
+@message("wire-test.large", version=1, max_bytes="1 MiB", rate="1/s", audience="anyone")
+class Large:
+    first: bytes = field(1, default=b"none")
+    number: int = field(2, default=0)
+    second: bytes | None = field(3, default=None)
+    short: bytes = field(4, max_bytes=20_000, default=b"")
+
+
+@given(
+    st.permutations(
+        [_field(1, bytes(17_000)), b"\x10\x05", _field(3, b"x" * 40_000), _field(9, bytes(30_000))]
+    )
+)
+def test_large_values_are_found_wherever_they_stand(pieces: list[bytes]) -> None:
+    large = decode(Large, b"".join(pieces))
+    assert large == Large(bytes(17_000), 5, b"x" * 40_000)
+    assert decode(Large, encode(large)) == large
+    assert encode(large).endswith(_field(9, bytes(30_000)))
+
+
+def test_of_a_large_value_that_comes_twice_the_last_counts_as_always_in_protobuf() -> None:
+    data = _field(1, bytes(17_000)) + _field(1, b"x" * 20_000) + b"\x0a\x01y"
+    assert decode(Large, data).first == b"y"
+
+
+def test_a_large_value_beyond_its_bound_is_refused() -> None:
+    with pytest.raises(NodeError) as caught:
+        decode(Large, _field(4, bytes(20_001)))
+    assert caught.value.code is Code.WIRE_INVALID
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b"\x0a",
+        b"\x0a\x05abc",
+        b"\x10",
+        b"\x10" + b"\xff" * 11,
+        b"\x09abc",
+        b"\x0c",
+        b"\x00",
+        b"\x07",
+        b"\xff" * 9,
+    ],
+)
+def test_damage_behind_a_large_value_is_found(tail: bytes) -> None:
+    with pytest.raises(NodeError) as caught:
+        decode(Large, _field(3, bytes(17_000)) + tail)
+    assert caught.value.code is Code.WIRE_MALFORMED
+
+
 def test_invalid_utf8_is_malformed() -> None:
     with pytest.raises(NodeError) as caught:
         decode(Unbounded, b"\x12\x02\xff\xfe")
