@@ -17,6 +17,7 @@ from protocol.units import PeerId
 from shardcast import limits
 
 _HEAD_START = 0.5  # seconds by which a thief must beat the victim, and for which a victim is left alone
+_FIRST_WORD = 2.0  # seconds that a holder has for its first byte: a connection may have to be made
 
 
 @dataclass(slots=True)
@@ -122,8 +123,9 @@ class Allotment:
     def rate(self, holder: PeerId, now: float) -> float | None:
         """Bytes per second that the holder shows at the moment; None while there is nothing to judge it by."""
         book = self._book(holder)
-        if book.given and now - book.began > _HEAD_START:
-            return book.drawn / (now - book.began)
+        elapsed = now - book.began
+        if book.given and elapsed > (_HEAD_START if book.drawn else _FIRST_WORD):
+            return book.drawn / elapsed
         return book.rate or None
 
     def _steal(self, thief: PeerId, now: float) -> int | None:

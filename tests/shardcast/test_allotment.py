@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.units import PeerId
@@ -80,6 +80,7 @@ def test_a_holder_is_not_asked_again_for_what_it_lacks() -> None:
     assert shards.draw(A, 0.2) == () and shards.draw(B, 0.2) == (0,)
 
 
+@settings(deadline=None)  # none of these tests is about time
 @given(st.data())
 def test_every_shard_arrives_whatever_holders_do(data: st.DataObject) -> None:
     """Random draws, deliveries, failures and lacks; one holder always delivers in the end."""

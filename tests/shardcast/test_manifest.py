@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from blake3 import blake3
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import Code, NodeError
@@ -186,11 +186,13 @@ def test_a_line_longer_than_allowed_is_refused_unread() -> None:
     refused(lines[0] + b"[" * limits.MAX_LINE + b"\n")  # nested deeper than a parser likes
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_bytes_that_are_no_manifest_are_refused_in_words(junk: bytes) -> None:
     refused(junk)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_no_single_changed_byte_leaves_the_digest_as_it_was(data: st.DataObject) -> None:
     manifest = build_manifest(CONTENT, "a", 2000)
