@@ -165,7 +165,10 @@ class History:
         return max((round for node in self for round in node.commits), default=-1)
 
     def evaluations(self) -> dict[int, float]:
-        """Validation loss, nats per token, by round: the first node's word, for all compute the same model."""
+        """Validation loss, nats per token, of the state that a round starts from, by round; 0 is before all training.
+
+        Nodes take turns, and where several spoke the first one's word counts, for all have the same model.
+        """
         found: dict[int, tuple[float, float]] = {}
         for node in self:
             for event in node.of("evaluation"):

@@ -1,8 +1,8 @@
 """What happens to the nodes, and when. Pure: a function of what the event logs show.
 
-All but one of the nodes begin together. While they train one more joins, through a node that is not the founder. Later the founder is
-killed in the middle of an all-reduce, and two rounds after that another node is told to leave. The rest finish.
-Each step happens once in a demo's life: a demo that was broken off and started again does not repeat it.
+All but one of the nodes begin together. While they train one more joins, through a node that is not the founder.
+Later the founder is killed in the middle of an all-reduce, and two rounds after that another node is told to leave.
+The rest finish. Each step happens once in a demo's life: one that was broken off and goes on does not repeat it.
 """
 
 from collections.abc import Mapping
