@@ -15,7 +15,7 @@ from blake3 import blake3
 from diloco.config import ModelSection
 from diloco.layout import Layout
 
-INITIAL_DEVIATION = 0.02
+INITIAL_DEVIATION = 0.05
 _PIECE = 2**20
 
 
@@ -48,8 +48,8 @@ def layout_of(model: ModelSection) -> Layout:
 def initial_parameters(model: ModelSection, seed: int) -> npt.NDArray[np.float32]:
     """The parameters that round 0 starts from.
 
-    Norm weights are 1. Matrices are drawn with deviation 0.02, those that write into the residual stream with
-    0.02 / sqrt(2 · layers) (GPT-2, Radford et al. 2019, section 2.3).
+    Norm weights are 1. Matrices are drawn with a fixed deviation, those that write into the residual stream with
+    that over sqrt(2 · layers) (GPT-2, Radford et al. 2019, section 2.3).
 
     Args:
         model: Shape of the model.

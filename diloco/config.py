@@ -127,13 +127,13 @@ class InnerSection(Section):
 
     optimizer: Literal["adamw"] = "adamw"
     """The only inner optimizer so far; its state stays with the member over rounds."""
-    lr: Annotated[float, Field(gt=0.0, le=1.0)] = 3e-3
+    lr: Annotated[float, Field(gt=0.0, le=1.0)] = 1e-3
     """Highest learning rate of the schedule."""
     betas: Annotated[tuple[Share, Share], BeforeValidator(_tuple)] = (0.9, 0.95)
     """Decay of AdamW's first and second moment."""
     weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = 0.1
     """Decoupled decay, of matrices only, not of norms."""
-    warmup_steps: Annotated[int, Field(ge=0, le=10_000_000)] = 10
+    warmup_steps: Annotated[int, Field(ge=0, le=10_000_000)] = 30
     """Linear warm-up over the optimizer's own first steps, so a late joiner or a restarted worker warms up as well."""
     schedule: Literal["constant", "cosine", "wsd"] = "wsd"
     """After the warm-up: constant, a half cosine to `final_share`, or stable with a linear decay at the end."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from diloco.config import DataSection
-from diloco.genesis import CorpusFile
+from diloco.genesis import CorpusFile, Genesis
 from protocol.errors import Code, NodeError
 
 TOPICS = "pydoc_data/topics.py"
@@ -161,6 +161,17 @@ class Corpus:
             if blake3(data).hexdigest() == file.digest:
                 return data
         return None
+
+
+def corpus_of(genesis: Genesis, folder: Path, base: Path | None) -> Corpus:
+    """A run's corpus on a node.
+
+    Args:
+        genesis: The run.
+        folder: The node's folder for its workers; files from members lie below it.
+        base: Folder of the run file, None for a node that has no corpus of its own.
+    """
+    return Corpus(genesis.files, genesis.sections.data, folder / "corpus", base)
 
 
 def documents_of(name: str, data: bytes) -> Iterator[str]:

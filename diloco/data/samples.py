@@ -152,7 +152,7 @@ def _read_cache(path: Path) -> Tokens | None:
         return None
     if magic != _MAGIC or width not in (2, 4) or len(body) != width * (train + validation):
         return None
-    if blake3(memoryview(body)).digest() != digest:
+    if blake3(body.data).digest() != digest:
         return None
     tokens = body.view(f"<u{width}")
     return Tokens(tokens[:train], tokens[train:])

@@ -9,6 +9,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diloco.data.corpus import corpus_of
+from diloco.data.samples import load_tokens
+from diloco.genesis import Genesis
 from diloco.worker.channel import Channel, Closed, Line
 from diloco.worker.parent import die_with_parent
 from protocol.errors import NodeError
@@ -23,11 +26,14 @@ def main() -> int:
     die_with_parent(options.parent)
     channel = Channel(socket.socket(fileno=options.socket))
     began = time.monotonic()
-    # Torch and transformers take seconds to import; only now, so that a daemon's death in between is noticed.
-    from diloco.worker.rank import Rank
-
     try:
-        rank = Rank(options, channel)
+        genesis = Genesis.parse(options.genesis.read_bytes())
+        if options.rank == 0:  # the others find the cache when they have met
+            load_tokens(genesis, corpus_of(genesis, options.folder, options.base), options.folder)
+        # Torch and transformers take seconds to import; only now, so that wrong data is said at once.
+        from diloco.worker.rank import Rank
+
+        rank = Rank(options, genesis, channel)
         channel.send({"event": "up", "seconds": time.monotonic() - began})
         with contextlib.suppress(Closed):
             while _serve(rank, channel, channel.read()):

@@ -256,7 +256,9 @@ class WorkerGroup:
             NodeError: A rank has gone, was silent too long or said why it cannot work. All ranks are ended by then.
         """
         try:
-            rank, line = await asyncio.wait_for(ranks.inbox.get(), self._patience.total_seconds())
+            # Not wait_for: before Python 3.12 it loses a cancellation that comes together with a line.
+            async with asyncio.timeout(self._patience.total_seconds()):
+                rank, line = await ranks.inbox.get()
         except TimeoutError:
             await self._fall(ranks)
             raise NodeError(
@@ -318,7 +320,8 @@ class WorkerGroup:
 
     async def _next_up(self, ranks: Ranks) -> None:
         try:
-            rank, line = await asyncio.wait_for(ranks.inbox.get(), self._patience.total_seconds())
+            async with asyncio.timeout(self._patience.total_seconds()):
+                rank, line = await ranks.inbox.get()
         except TimeoutError:
             raise NodeError(
                 Code.TRN_WORKER_DIED,

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from diloco.architecture import layout_of
-from diloco.data.corpus import Corpus
+from diloco.data.corpus import corpus_of
 from diloco.data.samples import Samples, load_tokens
 from diloco.data.tokenizer import load_tokenizer
 from diloco.genesis import Genesis
@@ -27,10 +27,11 @@ class Rank:
 
     Args:
         options: The command line.
+        genesis: The run.
         channel: To the daemon.
     """
 
-    def __init__(self, options: argparse.Namespace, channel: Channel) -> None:
+    def __init__(self, options: argparse.Namespace, genesis: Genesis, channel: Channel) -> None:
         self._channel = channel
         self._leads = options.rank == 0
         torch.set_num_threads(options.threads)
@@ -48,17 +49,11 @@ class Rank:
             timeout=JOIN_WITHIN,
         )
         mesh = init_device_mesh(options.device, (options.world,), mesh_dim_names=("worker",))
-        genesis = Genesis.parse(options.genesis.read_bytes())
         model = genesis.sections.model
-        corpus = Corpus(genesis.files, genesis.sections.data, options.folder / "corpus", options.base)
-        # The first rank makes the token cache, the others find it.
-        if self._leads:
-            load_tokens(genesis, corpus, options.folder)
         if options.world > 1:
-            dist.barrier()
-        samples = Samples(
-            load_tokens(genesis, corpus, options.folder), model.context, genesis.sections.run.seed
-        )
+            dist.barrier()  # the first rank has made the token cache before it came here
+        tokens = load_tokens(genesis, corpus_of(genesis, options.folder, options.base), options.folder)
+        samples = Samples(tokens, model.context, genesis.sections.run.seed)
         state = OuterState.attach(options.state, layout_of(model))
         self._tokenizer = load_tokenizer(genesis.tokenizer, model.vocab)
         self._trainer = Trainer(genesis, state, samples, mesh, device)

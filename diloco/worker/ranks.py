@@ -116,10 +116,9 @@ class Ranks:
         """End all processes and leave nothing behind; those that do not leave within `grace` are killed."""
         if grace:
             self.send({"do": "shutdown"})
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(
-                    asyncio.gather(*(process.wait() for process in self._processes)), grace.total_seconds()
-                )
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace.total_seconds()):
+                    await asyncio.gather(*(process.wait() for process in self._processes))
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()

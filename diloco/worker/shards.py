@@ -66,6 +66,11 @@ class Shards:
             inner = run.local.detach().to("cpu").numpy().reshape(-1)
             np.subtract(outer[run.place], inner, out=out[run.place])
 
+    def write_nothing(self, out: Floats) -> None:
+        """Write a pseudo-gradient of zeros into this worker's rows."""
+        for run in self.runs:
+            out[run.place] = 0.0
+
     def load_difference(self, outer: Floats, difference: Floats) -> None:
         """Go back to inner parameters from a pseudo-gradient that was written before."""
         with torch.no_grad():

@@ -109,8 +109,7 @@ class Trainer:
             on_step(step, loss, tokens)
             if not finite:
                 self._fresh_optimizer()
-                self._shards.load(outer)
-                self._write(outer)
+                self._shards.write_nothing(self._state.gradient)
                 return Trained(done.samples, done.tokens, done.steps, loss, False)
             total_loss += loss * tokens
             done = Trained(
@@ -122,7 +121,7 @@ class Trainer:
             )
             if ending:
                 break
-        self._write(outer)
+        self._shards.write_difference(outer, self._state.gradient)
         if self._state.sequence != sequence:
             raise RuntimeError("the outer state was flipped while its workers were training")
         return done
@@ -250,9 +249,6 @@ class Trainer:
             fused=True,
         )
         self._age = 0
-
-    def _write(self, outer: np.ndarray) -> None:
-        self._shards.write_difference(outer, self._state.gradient)
 
     def _sum(self, values: torch.Tensor) -> None:
         if self._world > 1:
