@@ -34,3 +34,14 @@ def write_whole(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
     os.replace(part, path)
     sync_folder(path.parent)
+
+
+def read_exactly(descriptor: int, size: int, offset: int) -> bytes:
+    """Read `size` bytes from `offset` on, fewer only at the end of the file (one pread may return less)."""
+    data = os.pread(descriptor, size, offset)
+    while len(data) < size:
+        more = os.pread(descriptor, size - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data

@@ -32,6 +32,7 @@ from protocol.errors import Code, NodeError
 from protocol.identity import Signer, Verifier
 from protocol.units import PeerId
 from shardcast import limits
+from shardcast.files import read_exactly
 from shardcast.names import check_name, check_version
 
 SCHEMA = 1
@@ -304,17 +305,6 @@ def _pieces(source: Path | bytes, sizes: Sequence[int]) -> Iterator[bytes]:
             yield piece
         if file.read(1):
             raise _bad(0, f"{source!s} grew while it was read")
-
-
-def read_exactly(descriptor: int, size: int, offset: int) -> bytes:
-    """Read `size` bytes from `offset` on, fewer only at the end of the file (one pread may return less)."""
-    data = os.pread(descriptor, size, offset)
-    while len(data) < size:
-        more = os.pread(descriptor, size - len(data), offset + len(data))
-        if not more:
-            break
-        data += more
-    return data
 
 
 # reading what someone else wrote

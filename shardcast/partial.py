@@ -17,8 +17,8 @@ from blake3 import blake3
 
 from protocol.errors import Code, NodeError
 from shardcast.expect import Plan
-from shardcast.files import storage_error, sync_folder
-from shardcast.manifest import Shard, read_exactly
+from shardcast.files import read_exactly, storage_error, sync_folder
+from shardcast.manifest import Shard
 
 
 class PartFile:

@@ -20,8 +20,8 @@ from pathlib import Path
 from blake3 import blake3
 
 from protocol.errors import Code, NodeError
-from shardcast.files import storage_error, sync_folder, write_whole
-from shardcast.manifest import Manifest, read_exactly
+from shardcast.files import read_exactly, storage_error, sync_folder, write_whole
+from shardcast.manifest import Manifest
 from shardcast.names import check_name
 
 DATA, MANIFEST = ".data", ".manifest"
