@@ -1,9 +1,9 @@
 """The gRPC carrier as a client sees it: ask a holder, read frames, leave whenever enough came."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 from protocol.rpc import Endpoint
 from protocol.units import PeerId
@@ -20,5 +20,4 @@ def asking(
         question: A request with a stream of replies.
         silence: How long the holder may send nothing.
     """
-    stream = endpoint.stream(holder, question, progress=silence)
-    return aclosing(cast(AsyncGenerator[Any, None], stream))
+    return aclosing(endpoint.stream(holder, question, progress=silence))
