@@ -1,0 +1,459 @@
+"""The daemon: one node from its start to its end.
+
+Starting goes down this file from top to bottom: identity, network, run, admission, workers, member. Every step that
+may wait says so in the event log and on the status socket.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from diloco.creation import create_genesis, grid_of, initial_state
+from diloco.genesis import Genesis
+from diloco.golden import check_golden
+from diloco.member.admission import read_admission, seats
+from diloco.member.member import Member
+from diloco.member.setting import Setting, codec_of, rules_of, timing_of
+from diloco.rounds.planning import Rules
+from diloco.store.files import write_whole
+from node import machine
+from node.children import end_descendants, worker_threads
+from node.eventlog import FILE, Event, EventLog
+from node.lifecycle import StopSignals, stop_now
+from node.messages import AskAdmission, AskGenesis, GenesisPart
+from node.network import PROTOCOL, Network
+from node.roles.coordinator import Coordinator
+from node.roles.corpus import share_corpus
+from node.roles.workers import Workers
+from node.runfile import RunFile
+from node.status import NodeStatus, StatusServer
+from protocol.errors import Code, NodeError
+from protocol.identity import Identity
+from protocol.rpc import Context, SocketMeter
+from protocol.units import Address, PeerId
+
+GENESIS_FILE = "genesis.json"
+IDENTITY_FILE = "identity.key"
+OPERATOR_FILE = "operator.key"
+ADMISSION_FILE = "admission.bin"
+
+_BOOTSTRAP_PATIENCE = timedelta(seconds=30)
+_PART = 1 << 20
+
+
+def init_node(runfile: RunFile, path: Path, folder: Path) -> int:
+    """Make a run: genesis and operator key. Then start its first node.
+
+    Args:
+        runfile: What the run is.
+        path: The run file, whose folder relative data paths begin at.
+        folder: The node's data directory, held by this process.
+
+    Returns:
+        Exit status.
+
+    Raises:
+        NodeError: ``CFG_RUN_EXISTS`` when the folder already has a run.
+    """
+    if (folder / GENESIS_FILE).exists():
+        raise NodeError(
+            Code.CFG_RUN_EXISTS,
+            f"{folder} already holds a run.",
+            fix=f"Go on with it: intellect-node run {path} --dir {folder}",
+        )
+    operator = Identity.load_or_create(folder / OPERATOR_FILE)
+    genesis = create_genesis(runfile.sections(), operator.peer_id, path.parent)
+    write_whole(folder / GENESIS_FILE, [genesis.to_bytes()])
+    return run_node(runfile, path, folder, ())
+
+
+def run_node(runfile: RunFile, path: Path, folder: Path, join: tuple[str, ...]) -> int:
+    """Run a node until it is stopped.
+
+    Args:
+        runfile: The run file; what it says of the run must agree with the genesis.
+        path: The run file's path.
+        folder: The node's data directory, held by this process.
+        join: Multiaddresses to join by; may be empty for a node that has taken part before.
+
+    Returns:
+        Exit status: 0 after a drain.
+    """
+    daemon = Daemon(runfile, path, folder, join)
+    try:
+        return asyncio.run(daemon.run())
+    finally:
+        end_descendants()
+
+
+@dataclass
+class _Shown:
+    """What the status socket shows beside the member's own state."""
+
+    phase: str = "starting"
+    reason: str = "start"
+    sentence: str = "Starting."
+    since: float = 0.0
+    until: float | None = None
+    missing: tuple[str, ...] = ()
+    loss: float | None = None
+    validation_loss: float | None = None
+    tokens_per_second: float | None = None
+    bytes_sent: int = 0
+    recent: tuple[str, ...] = ()
+
+
+class Daemon:
+    """One node. ``run`` it once."""
+
+    def __init__(self, runfile: RunFile, path: Path, folder: Path, join: tuple[str, ...]) -> None:
+        self._runfile, self._path, self._folder, self._join = runfile, path, folder, join
+        self._shown = _Shown(since=time.time())
+        self._log = EventLog(folder / FILE, sinks=(self._show,))
+        self._emit = self._log.emit
+        self._started = time.time()
+        self._meter = SocketMeter()
+        self._genesis: Genesis | None = None
+        self._network: Network | None = None
+        self._member: Member | None = None
+        self._workers: Workers | None = None
+        self._stopping = asyncio.Event()
+
+    # ---- life
+
+    async def run(self) -> int:
+        """From start to end; returns the exit status."""
+        loop = asyncio.get_running_loop()
+        status = 1
+        with StopSignals(self._on_drain, loop) as signals:
+
+            def stop(now: bool) -> None:
+                if now:
+                    stop_now(signal.SIGTERM)
+                signals.request("stop")
+
+            server = StatusServer(self._folder, self._status, stop)
+            try:
+                identity = Identity.load_or_create(self._folder / IDENTITY_FILE)
+                self._say("starting", "identity", f"Node {identity.peer_id} starts.")
+                await server.start()
+                await self._live(identity)
+                status = 0
+            except NodeError as error:
+                self._emit("node.failed", code=str(error.code), reason=error.sentence, fix=error.fix)
+                raise
+            finally:
+                await self._close(status)
+                await server.stop()
+                self._log.close()
+        return status
+
+    async def _live(self, identity: Identity) -> None:
+        check_golden()
+        roles = self._roles()
+        network = self._network = self._make_network(identity, roles)
+        self._emit(
+            "node.start", peer=identity.peer_id, version=machine.software_version(), pid=os.getpid(),
+            boot=network.boot.hex(), roles=list(roles), name=self._runfile.node.name,
+        )  # fmt: skip
+        await self._or_stopped(self._enter(network))
+        if self._stopping.is_set():
+            return
+        assert self._member is not None
+        member = self._member
+        tasks = [asyncio.ensure_future(member.run()), asyncio.ensure_future(self._stopping.wait())]
+        if network.roles and "coordinator" in network.roles and member.ledger.tip() is None:
+            tasks.append(asyncio.ensure_future(self._write_start()))
+        try:
+            while not tasks[0].done() and not self._stopping.is_set():
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+                tasks = [task for task in tasks if task not in done or task in tasks[:2]]
+            if self._stopping.is_set():
+                await member.drain()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _roles(self) -> tuple[str, ...]:
+        roles = set(self._runfile.node.roles)
+        if (self._folder / OPERATOR_FILE).exists():
+            roles.add("coordinator")
+        return tuple(sorted(roles))
+
+    def _make_network(self, identity: Identity, roles: tuple[str, ...]) -> Network:
+        section = self._runfile.network
+        return Network(
+            identity,
+            self._folder,
+            listen=Address(section.host, section.port),
+            directory_port=section.directory_port,
+            announce=section.announce,
+            upload=self._runfile.limits.upload,
+            roles=roles,
+            emit=self._emit,
+        )
+
+    async def _enter(self, network: Network) -> None:
+        """Network, run, admission, workers, member."""
+        network.endpoint.handle(self._on_ask_genesis)
+        self._say("starting", "directory", "Starting the directory by which peers find each other.")
+        await network.start(self._join)
+        genesis = self._genesis = await self._find_run(network)
+        network.belong_to(genesis.run_id, genesis.operator)
+        mismatch = self._runfile.mismatch(genesis.mismatch(self._runfile.sections()))
+        if mismatch is not None:
+            raise mismatch
+        state = initial_state(genesis)
+        workers = self._workers = self._make_workers(genesis, state)
+        rules = rules_of(genesis, seats(genesis.run_id, genesis.operator))
+        coordinator = self._make_coordinator(genesis, rules, network)
+        admission = await self._admission(network, genesis, coordinator)
+        setting = Setting(
+            genesis=genesis,
+            run=genesis.run_id,
+            rules=rules,
+            timing=timing_of(genesis),
+            grid=grid_of(genesis),
+            codec=codec_of(genesis),
+            endpoint=network.endpoint,
+            folder=self._folder,
+            peers=network.peers,
+            admission=admission,
+            emit=self._emit,
+            bytes_sent=self._bytes_sent,
+        )
+        member = self._member = Member(setting, state, workers)
+        if coordinator is not None:
+            network.endpoint.handle(coordinator.on_ask_admission)
+        await network.admitted(admission)
+        self._watch = asyncio.ensure_future(self._watch_network(network))
+        await share_corpus(genesis, self._folder, self._path.parent, network, member.service.shelf, self._emit)
+        workers.start()
+
+    async def _or_stopped(self, work: Any) -> None:
+        """Run a coroutine until it ends or this node is told to stop."""
+        task, stop = asyncio.ensure_future(work), asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return
+        task.result()
+
+    async def _close(self, status: int) -> None:
+        watch = getattr(self, "_watch", None)
+        if watch is not None:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+        if self._workers is not None:
+            await self._workers.stop()
+        if self._network is not None:
+            await self._network.stop()
+        self._emit("node.exit", status=status)
+
+    def _on_drain(self, reason: str) -> None:
+        self._say("draining", "stop", f"Leaving the run in good order ({reason}); a second signal stops at once.")
+        self._stopping.set()
+
+    # ---- the run
+
+    async def _find_run(self, network: Network) -> Genesis:
+        path = self._folder / GENESIS_FILE
+        if path.exists():
+            return Genesis.parse(path.read_bytes())
+        if not self._join:
+            raise NodeError(
+                Code.CFG_USAGE,
+                f"{self._folder} holds no run yet.",
+                fix="Join one with --join MULTIADDR, or begin one with `intellect-node init`.",
+            )
+        self._say("joining", "genesis", "Fetching the run's description from the peer that --join names.")
+        trusted = tuple(PeerId(address.rsplit("/p2p/", 1)[1]) for address in self._join if "/p2p/" in address)
+        await network.publish()
+        record = await network.wait_for(trusted, _BOOTSTRAP_PATIENCE)
+        data = await network.fetch_genesis(record.peer, record.run, _BOOTSTRAP_PATIENCE)
+        genesis = Genesis.parse(data)
+        if genesis.run_id != record.run:
+            raise NodeError(Code.CFG_GENESIS_INVALID, f"{record.peer} sent another genesis than its record names.")
+        write_whole(path, [data])
+        return genesis
+
+    async def _on_ask_genesis(self, message: AskGenesis, context: Context) -> AsyncIterator[GenesisPart]:
+        """Give the genesis to whoever asks: it is public, and believed for its hash only."""
+        if self._genesis is None or message.run != self._genesis.run_id:
+            raise NodeError(Code.NET_UNTRUSTED, "This node does not take part in that run, or not yet.")
+        data = self._genesis.to_bytes()
+        for start in range(0, len(data), _PART):
+            yield GenesisPart(data=data[start : start + _PART])
+
+    def _make_coordinator(self, genesis: Genesis, rules: Rules, network: Network) -> Coordinator | None:
+        path = self._folder / OPERATOR_FILE
+        if not path.exists():
+            return None
+        operator = Identity.load(path)
+        if operator.peer_id != genesis.operator:
+            return None
+
+        def ledger() -> Any:
+            return None if self._member is None else self._member.ledger
+
+        return Coordinator(operator, genesis, rules, network, ledger, self._emit, time.time)
+
+    async def _admission(self, network: Network, genesis: Genesis, coordinator: Coordinator | None) -> bytes:
+        """This node's admission: from disk, from itself, or from a coordinator that has to be reached."""
+        path = self._folder / ADMISSION_FILE
+        if path.exists():
+            raw = path.read_bytes()
+            with suppress(NodeError):
+                read_admission(raw, genesis.run_id, genesis.operator, network.me)
+                return raw
+        if coordinator is not None:
+            raw = coordinator.admit(network.me, network.roles)
+        else:
+            raw = await self._ask_admission(network, genesis)
+        write_whole(path, [raw])
+        return raw
+
+    async def _ask_admission(self, network: Network, genesis: Genesis) -> bytes:
+        question = AskAdmission(protocol=PROTOCOL, software=machine.software_version(), roles=network.roles)
+        await network.publish()
+        while True:
+            await network.look()
+            coordinators = [p for p, record in network.members.items() if "coordinator" in record.roles]
+            sentence = "Waiting to be admitted: no coordinator of the run can be reached."
+            for peer in coordinators:
+                try:
+                    answer = await network.endpoint.request(peer, question)
+                    sealed = read_admission(answer.admission, genesis.run_id, genesis.operator, network.me)
+                    self._emit("admission.received", seat=sealed.message.seat, peer=peer)
+                    return bytes(answer.admission)
+                except NodeError as error:
+                    if error.code in (Code.NET_VERSION,):
+                        raise
+                    sentence = f"Waiting to be admitted: {error.sentence}"
+            self._say("joining", "admission", sentence)
+            await asyncio.sleep(0.5)
+
+    async def _write_start(self) -> None:
+        assert self._member is not None and self._genesis is not None and self._network is not None
+        coordinator = self._make_coordinator(self._genesis, self._member.setting.rules, self._network)
+        assert coordinator is not None
+        self._member.found(await coordinator.begin())
+
+    def _make_workers(self, genesis: Genesis, state: Any) -> Workers:
+        section = self._runfile.node
+        device = machine.measure(self._folder).device(section.device)
+        return Workers(
+            genesis,
+            self._folder / GENESIS_FILE,
+            state,
+            count=section.workers,
+            device=device,
+            threads=worker_threads(section.threads, section.workers),
+            folder=self._folder,
+            base=self._path.parent,
+            emit=self._emit,
+        )
+
+    async def _watch_network(self, network: Network) -> None:
+        async def sample() -> None:
+            while True:
+                self._shown.bytes_sent = self._meter.sent()
+                if self._member is not None and self._member.state is not None:
+                    network.round = self._member.state.round
+                await asyncio.sleep(0.5)
+
+        await asyncio.gather(network.watch(), sample())
+
+    def _bytes_sent(self) -> tuple[int, int]:
+        state = self._member.service.sent if self._member is not None else 0
+        return max(0, self._meter.sent() - state), state
+
+    # ---- what others see
+
+    def _say(self, phase: str, reason: str, sentence: str) -> None:
+        self._emit(
+            "node.phase", phase=phase, reason=reason, sentence=sentence, until=None, missing=[], round=-1, attempt=0
+        )
+
+    def _show(self, event: Event) -> None:
+        """Keep what the status socket tells, from the events as they are written."""
+        shown = self._shown
+        if event.kind == "node.phase":
+            if (shown.phase, shown.reason) != (event["phase"], event["reason"]):
+                shown.since = event.t
+            shown.phase, shown.reason, shown.sentence = event["phase"], event["reason"], event["sentence"]
+            left = event.get("until")
+            shown.until = None if left is None else event.t + left
+            shown.missing = tuple(event.get("missing") or ())
+        elif event.kind == "train.step":
+            shown.loss = event["loss"]
+        elif event.kind == "train.end" and event["seconds"]:
+            shown.tokens_per_second = event["tokens"] / event["seconds"]
+        elif event.kind == "evaluation":
+            shown.validation_loss = event["loss"]
+        elif event.kind in _NOTABLE:
+            text = _NOTABLE[event.kind].format_map(_Lenient(event.fields))
+            shown.recent = (*shown.recent, text)[-8:]
+
+    def _status(self) -> NodeStatus:
+        shown, member, network = self._shown, self._member, self._network
+        state = member.state if member is not None else None
+        sentence, phase, reason = shown.sentence, shown.phase, shown.reason
+        if state is not None and not self._stopping.is_set():
+            now = member.waiting() if member is not None else None
+            if now is not None:
+                sentence, phase, reason = now.sentence, now.phase, now.reason
+        return NodeStatus(
+            peer=network.me if network else "",
+            name=self._runfile.node.name,
+            run=self._genesis.run_id if self._genesis else "",
+            run_name=self._genesis.sections.run.name if self._genesis else self._runfile.run.name,
+            roles=network.roles if network else (),
+            version=machine.software_version(),
+            started=self._started,
+            phase=phase,
+            reason=reason,
+            sentence=sentence,
+            since=shown.since,
+            until=shown.until,
+            missing=shown.missing,
+            round=state.round if state else 0,
+            rounds=self._genesis.sections.run.rounds if self._genesis else 0,
+            attempt=state.attempt if state else 0,
+            members=tuple(e.peer for e in state.value.electorate) + state.value.members if state else (),
+            loss=shown.loss,
+            validation_loss=shown.validation_loss,
+            tokens_per_second=shown.tokens_per_second,
+            bytes_sent=shown.bytes_sent,
+            multiaddrs=network.directory.multiaddrs if network and network.directory else (),
+            recent=shown.recent,
+        )
+
+
+class _Lenient(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+_NOTABLE = {
+    "commit": "Round {round} was decided.",
+    "peer.gone": "{peer} is gone: {why}.",
+    "peer.seen": "{peer} is here.",
+    "state.downloaded": "Downloaded the state of round {round}.",
+    "chunk.refused": "Refused a chunk of {peer}: {reason}",
+    "train.not-finite": "{reason}",
+    "directory.died": "The directory died and is started again: {reason}",
+    "run.finished": "The run is finished.",
+}

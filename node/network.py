@@ -1,0 +1,305 @@
+"""A node among its peers: directory, trust and data plane, kept in step by a loop that reads records."""
+
+import asyncio
+import json
+import secrets
+import socket
+import time
+from contextlib import aclosing, suppress
+from datetime import timedelta
+from pathlib import Path
+
+from diloco.member.admission import Admission, read_admission
+from diloco.member.setting import Emit
+from diloco.store.files import write_whole
+from node.machine import software_version
+from node.messages import AskGenesis
+from protocol.directory import Directory, PeerRecord
+from protocol.envelope import Sealed, seal
+from protocol.errors import Code, NodeError
+from protocol.identity import Identity, public_key_of
+from protocol.rpc import Endpoint
+from protocol.tls import make_certificate
+from protocol.trust import Trust
+from protocol.units import Address, Bytes, PeerId, RunId
+
+NAMESPACE = "intellect-node"
+"""Name of the shelves in the directory; the records on them name their run."""
+
+PROTOCOL = 1
+"""Version of the protocol that this package speaks."""
+
+_LOOK = timedelta(seconds=1)
+_LIFETIME = timedelta(minutes=4)
+_RENEW = timedelta(minutes=1)
+_PEERS_FILE = "peers.json"
+_GENESIS_LIMIT = 32 * 2**20
+
+
+class Network:
+    """This node's directory record, whom it trusts, and its end of the data plane.
+
+    Args:
+        identity: Who the node is.
+        folder: Its data directory.
+        listen: Where the data plane listens.
+        directory_port: Where the directory listens, 0 for any.
+        announce: What others dial instead of the listening host; empty finds it out.
+        upload: Limit for bulk bytes per second.
+        roles: What the node does, for its record.
+        emit: The event log.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        folder: Path,
+        *,
+        listen: Address,
+        directory_port: int,
+        announce: str,
+        upload: Bytes | None,
+        roles: tuple[str, ...],
+        emit: Emit,
+    ) -> None:
+        self.identity, self.me = identity, identity.peer_id
+        self.roles = roles
+        self.trust = Trust()
+        self.boot = secrets.token_bytes(16)
+        self._folder, self._emit = folder, emit
+        self._listen, self._directory_port, self._announce = listen, directory_port, announce
+        self._tls = make_certificate(identity.peer_id)
+        self.endpoint = Endpoint(
+            identity, self._tls, self.trust, run=None, boot=self.boot, listen=listen, upload=upload,
+            audience=self._belongs,
+        )  # fmt: skip
+        self.directory: Directory | None = None
+        self.members: dict[PeerId, PeerRecord] = {}
+        self.newcomers: dict[PeerId, PeerRecord] = {}
+        self.round = 0
+        self.run: RunId | None = None
+        self._operator: PeerId | None = None
+        self._admission = b""
+        self._published = 0.0
+        self._bootstrap: tuple[str, ...] = ()
+
+    # ---- starting and stopping
+
+    async def start(self, bootstrap: tuple[str, ...]) -> None:
+        """Listen, start the directory, find peers.
+
+        Args:
+            bootstrap: Multiaddresses of which one has to answer; with none, peers known before are tried.
+
+        Raises:
+            NodeError: A port is taken (``E-NET-001``), nobody answers (``E-DIR-002``), the helper fails (``E-DIR-001``).
+        """
+        await self.endpoint.start()
+        self._bootstrap = bootstrap
+        await self._start_directory()
+
+    async def _start_directory(self) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        self.directory = await Directory.start(
+            self.identity,
+            namespace=NAMESPACE,
+            folder=self._folder / "directory",
+            listen=Address(self._listen.host, self._directory_port),
+            announce=self._announce or None,
+            bootstrap=self._bootstrap,
+            hints=self._known_addresses(),
+            progress=lambda sentence: self._emit("directory.starting", sentence=sentence),
+        )
+        self._emit(
+            "directory.ready", multiaddrs=list(self.directory.multiaddrs), seconds=loop.time() - began,
+            pids=list(self.directory.pids),
+        )  # fmt: skip
+        if self._operator is not None:
+            await self.directory.set_operator(public_key_of(self._operator), Admission)
+
+    async def stop(self) -> None:
+        """Withdraw the record and close everything."""
+        if self.directory is not None:
+            with suppress(NodeError, TimeoutError):
+                async with asyncio.timeout(3):
+                    await self.directory.withdraw()
+            await self.directory.stop()
+        await self.endpoint.stop(timedelta(seconds=1))
+
+    def belong_to(self, run: RunId, operator: PeerId) -> None:
+        """From now on this node is of that run: envelopes and records of others are not for it."""
+        self.run, self.endpoint.run, self._operator = run, run, operator
+
+    async def admitted(self, admission: bytes) -> None:
+        """This node has its admission: it shows it in its record."""
+        assert self.directory is not None and self._operator is not None
+        self._admission = admission
+        await self.directory.set_operator(public_key_of(self._operator), Admission)
+        await self.directory.withdraw("newcomers")
+        await self.publish()
+
+    # ---- records
+
+    async def publish(self) -> None:
+        """Put this node's record on its shelf: members with an admission, newcomers without."""
+        assert self.directory is not None and self.endpoint.address is not None
+        loop = asyncio.get_running_loop()
+        now = time.time()
+        known = bool(self._admission)
+        record = PeerRecord(
+            peer=self.me,
+            run=self.run if known and self.run else "",
+            host=self._announce.rsplit(":", 1)[0] if self._announce else _outward(self._listen.host),
+            port=self.endpoint.address.port,
+            certificate_pem=self._tls.certificate_pem,
+            roles=self.roles,
+            round=max(0, self.round),
+            boot=self.boot,
+            software=software_version(),
+            protocol=PROTOCOL,
+            admission=self._admission,
+            issued_at=now,
+            expires_at=now + _LIFETIME.total_seconds(),
+            multiaddrs=self.directory.multiaddrs[:8],
+        )
+        sealed = seal(self.identity, self.run if known else None, record)
+        await self.directory.publish(sealed, shelf="members" if known else "newcomers")
+        self._published = loop.time()
+
+    async def watch(self) -> None:
+        """Read records, renew this node's, restart the directory when it died; until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            assert self.directory is not None
+            try:
+                if self.directory.died.is_set():
+                    failure = self.directory.failure
+                    self._emit("directory.died", reason=str(failure))
+                    await self._start_directory()
+                    await self.publish()
+                await self.look()
+                if loop.time() - self._published > _RENEW.total_seconds():
+                    await self.publish()
+            except NodeError as error:
+                self._emit("directory.waits", code=str(error.code), reason=error.sentence)
+            await asyncio.sleep(_LOOK.total_seconds())
+
+    async def look(self) -> None:
+        """Read the records once: learn certificates and addresses."""
+        assert self.directory is not None
+        members = await self.directory.records("members")
+        self.members = {r.sender: r.message for r in members if self._ours(r)}
+        newcomers = await self.directory.records("newcomers", tolerance=timedelta(minutes=1))
+        self.newcomers = {r.sender: r.message for r in newcomers if r.sender != self.me}
+        for record in (*self.newcomers.values(), *self.members.values()):
+            if record.peer != self.me and record.certificate_pem:
+                with suppress(NodeError, ValueError):
+                    address = Address(record.host, record.port)
+                    self.trust.learn(record.peer, record.certificate_pem, (address,))
+        addresses = [address for record in self.members.values() for address in record.multiaddrs]
+        if addresses and sorted(addresses) != sorted(self._known_addresses()):
+            with suppress(NodeError):
+                write_whole(self._folder / _PEERS_FILE, [json.dumps(addresses[:256]).encode()])
+
+    def _ours(self, record: Sealed[PeerRecord]) -> bool:
+        """Whether a member's record is of this run and its admission holds; any, while the run is not known."""
+        if self.run is None or self._operator is None:
+            return True
+        if record.message.run != self.run:
+            return False
+        with suppress(NodeError):
+            read_admission(record.message.admission, self.run, self._operator, record.sender)
+            return True
+        return False
+
+    def peers(self) -> list[PeerId]:
+        """Admitted peers, without this node."""
+        return [peer for peer in self.members if peer != self.me]
+
+    def _belongs(self, peer: PeerId, audience: str) -> bool:
+        if audience == "operator":
+            return peer == self._operator
+        record = self.members.get(peer)
+        if self._operator is None or record is None:
+            return False
+        return audience == "member" or audience.removeprefix("role:") in record.roles
+
+    def _known_addresses(self) -> tuple[str, ...]:
+        try:
+            addresses = json.loads((self._folder / _PEERS_FILE).read_bytes())
+            return tuple(str(address) for address in addresses)[:256]
+        except (OSError, ValueError, TypeError):
+            return ()
+
+    # ---- joining
+
+    async def wait_for(self, peers: tuple[PeerId, ...], patience: timedelta) -> PeerRecord:
+        """The record of one of the peers that the operator of this node trusts to show the run.
+
+        Raises:
+            NodeError: ``E-DIR-002`` when none of them appears among the members; ``E-NET-009`` for another version.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + patience.total_seconds()
+        while True:
+            await self.look()
+            for peer in peers:
+                record = self.members.get(peer)
+                if record is None:
+                    continue
+                if record.protocol != PROTOCOL:
+                    raise NodeError(
+                        Code.NET_VERSION,
+                        f"The run speaks protocol {record.protocol} (package {record.software}); this node "
+                        f"speaks {PROTOCOL} (package {software_version()}).",
+                        fix=f"Install intellect-node {record.software}.",
+                        peer=peer,
+                    )
+                return record
+            if loop.time() > end:
+                raise NodeError(
+                    Code.DIR_BOOTSTRAP,
+                    f"{peers[0]} answers in the directory but has no record as a member of any run.",
+                    fix="Give --join the address of a node that takes part in the run.",
+                )
+            await asyncio.sleep(0.5)
+
+    async def fetch_genesis(self, peer: PeerId, run: str, patience: timedelta) -> bytes:
+        """The genesis of a run, from a member; the caller checks its hash.
+
+        Raises:
+            NodeError: The peer did not answer for ``patience``, or sent too much.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + patience.total_seconds()
+        while True:
+            data = bytearray()
+            try:
+                question = AskGenesis(run=run)
+                async with aclosing(self.endpoint.stream(peer, question, progress=timedelta(seconds=10))) as parts:
+                    async for part in parts:
+                        data += part.data
+                        if len(data) > _GENESIS_LIMIT:
+                            raise NodeError(Code.CFG_GENESIS_INVALID, "The genesis that came is too large.", peer=peer)
+                return bytes(data)
+            except NodeError as error:
+                # until the peer has seen this node's record it does not know its certificate
+                if not error.retriable or loop.time() > end:
+                    raise
+                await asyncio.sleep(0.5)
+
+
+def _outward(host: str) -> str:
+    """The address that this machine's route to others has, where it listens on all of them; never its own host name."""
+    if host not in ("0.0.0.0", "::"):
+        return host
+    family = socket.AF_INET6 if host == "::" else socket.AF_INET
+    target = "2001:db8::1" if host == "::" else "192.0.2.1"  # documentation addresses: nothing is sent
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((target, 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1" if family == socket.AF_INET else "::1"
+

@@ -1,0 +1,1 @@
+"""What a node can do in a run: train, coordinate."""

@@ -1,0 +1,66 @@
+"""The corpus among members: a node whose Python has other files fetches the run's from members, checked by digest."""
+
+import asyncio
+from pathlib import Path
+
+from diloco.data.corpus import Corpus, corpus_of
+from diloco.genesis import Genesis
+from diloco.member.setting import Emit
+from diloco.store.files import write_whole
+from node.network import Network
+from protocol.errors import Code, NodeError
+from shardcast.client import fetch
+from shardcast.expect import Expect
+from shardcast.manifest import build_manifest
+from shardcast.shelf import Shelf
+
+NAME = "corpus"
+_FILE = "corpus.bin"
+
+
+async def share_corpus(
+    genesis: Genesis, folder: Path, base: Path, network: Network, shelf: Shelf, emit: Emit
+) -> None:
+    """Make sure that every file of the run's corpus is here, then offer them all as one object.
+
+    Its shards are the files in the genesis' order, so the genesis alone says which bytes are right.
+
+    Raises:
+        NodeError: ``TRN_DATA`` when files are missing here and no member has them.
+    """
+    corpus = corpus_of(genesis, folder, base)
+    missing = await asyncio.to_thread(corpus.missing)
+    path = folder / _FILE
+    if missing:
+        await _fetch(genesis, corpus, path, network, emit, len(missing))
+    await asyncio.to_thread(_offer, genesis, corpus, path, shelf)
+
+
+async def _fetch(
+    genesis: Genesis, corpus: Corpus, path: Path, network: Network, emit: Emit, count: int
+) -> None:
+    sizes = [file.size for file in genesis.files]
+    expect = Expect(shard_hashes=[bytes.fromhex(file.digest) for file in genesis.files], shard_sizes=sizes)
+    emit("corpus.fetching", files=count)
+    while True:
+        try:
+            await fetch(network.endpoint, NAME, network.peers(), path, expect)
+            break
+        except NodeError as error:
+            if not error.retriable:
+                raise
+            emit("corpus.waits", code=str(Code.TRN_DATA), reason=error.sentence)
+            await asyncio.sleep(1.0)
+    await asyncio.to_thread(_unpack, genesis, corpus, path)
+
+
+def _unpack(genesis: Genesis, corpus: Corpus, path: Path) -> None:
+    with open(path, "rb") as file:
+        for entry in genesis.files:
+            corpus.accept(entry, file.read(entry.size))
+
+
+def _offer(genesis: Genesis, corpus: Corpus, path: Path, shelf: Shelf) -> None:
+    if not path.exists():
+        write_whole(path, (corpus.read(file) for file in genesis.files))
+    shelf.add(build_manifest(path, NAME, [file.size for file in genesis.files]), path)

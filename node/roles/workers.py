@@ -1,0 +1,103 @@
+"""The node's workers as a member sees them: started in the background, asked once they are up."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from diloco.genesis import Genesis
+from diloco.member.setting import Emit, Outcome
+from diloco.outer_state import OuterState
+from diloco.rounds.statements import Lease, Span
+from diloco.worker.group import StepDone, WorkerGroup
+
+
+class Workers:
+    """Adapts a ``WorkerGroup`` to what a member asks of its trainer.
+
+    Args:
+        genesis: The run.
+        path: The genesis file.
+        state: The outer state.
+        count: Worker processes.
+        device: ``cpu`` or ``cuda``.
+        threads: Threads of each.
+        folder: The node's data directory.
+        base: The run file's folder.
+        emit: The event log.
+    """
+
+    def __init__(
+        self,
+        genesis: Genesis,
+        path: Path,
+        state: OuterState,
+        *,
+        count: int,
+        device: str,
+        threads: int,
+        folder: Path,
+        base: Path | None,
+        emit: Emit,
+    ) -> None:
+        self._budget = genesis.sections.round.time_budget
+        self._arguments = (path, state, count, device, threads, folder)
+        self._base, self._emit = base, emit
+        self._starting: asyncio.Task[WorkerGroup] | None = None
+
+    def start(self) -> None:
+        """Begin to start the processes."""
+        self._starting = asyncio.ensure_future(self._start())
+
+    async def _start(self) -> WorkerGroup:
+        began = asyncio.get_running_loop().time()
+        group = await WorkerGroup.start(*self._arguments, base=self._base)
+        seconds = asyncio.get_running_loop().time() - began
+        self._emit("workers.ready", pids=list(group.pids), seconds=seconds)
+        return group
+
+    async def group(self) -> WorkerGroup:
+        """The running workers.
+
+        Raises:
+            NodeError: They could not be started.
+        """
+        if self._starting is None:
+            self.start()
+        assert self._starting is not None
+        return await asyncio.shield(self._starting)
+
+    async def train(
+        self, lease: Lease, round_number: int, *, done: int, on_step: Callable[[int, float, int], None]
+    ) -> Outcome:
+        """See ``Trainer.train``."""
+        group = await self.group()
+
+        def step_done(step: StepDone) -> None:
+            on_step(step.step, step.loss, step.tokens)
+
+        rest = Span(start=lease.start + done, count=lease.count - done)
+        result = await group.train(rest, round_number, step_done, go_on=done > 0, budget=self._budget)
+        return Outcome(result.samples, result.tokens, result.steps, result.loss, result.finite)
+
+    def request_stop(self) -> None:
+        """See ``Trainer.request_stop``."""
+        if self._starting is not None and self._starting.done() and not self._starting.exception():
+            self._starting.result().request_stop()
+
+    async def evaluate(self) -> float:
+        """See ``Trainer.evaluate``."""
+        return await (await self.group()).evaluate()
+
+    async def generate(self, prompt: str, count: int) -> str:
+        """Text that follows a prompt, by the outer parameters."""
+        return await (await self.group()).generate(prompt, count)
+
+    async def stop(self) -> None:
+        """End the processes."""
+        if self._starting is None:
+            return
+        if not self._starting.done():
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        elif not self._starting.cancelled() and not self._starting.exception():
+            await self._starting.result().stop()
