@@ -127,8 +127,8 @@ class InnerSection(Section):
 
     optimizer: Literal["adamw"] = "adamw"
     """The only inner optimizer so far; its state stays with the member over rounds."""
-    lr: Annotated[float, Field(gt=0.0, le=1.0)] = 1e-3
-    """Highest learning rate of the schedule."""
+    lr: Annotated[float, Field(ge=0.0, le=1.0)] = 1e-3
+    """Highest learning rate of the schedule; the outer momentum multiplies it (by 10 in the long run at 0.9)."""
     betas: Annotated[tuple[Share, Share], BeforeValidator(_tuple)] = (0.9, 0.95)
     """Decay of AdamW's first and second moment."""
     weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = 0.1

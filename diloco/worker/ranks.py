@@ -130,6 +130,8 @@ class Ranks:
         for writer in self._writers:
             writer.close()
         self._store.unlink(missing_ok=True)
+        self.gone.set()
+        self.inbox.put_nowait((0, None))  # whoever still waits for an answer is told
 
     async def _read(self, rank: int, reader: asyncio.StreamReader) -> None:
         try:

@@ -196,6 +196,24 @@ async def test_two_workers_share_the_rows_and_compute_what_one_does(node: Node, 
     assert not list((tmp_path / "worker").glob("ranks-*"))
 
 
+async def test_stopping_the_group_ends_a_running_training_with_an_error(node: Node) -> None:
+    node.begin()
+    pids = node.group.pids
+    stops: list[asyncio.Task[None]] = []
+
+    def stop(step: StepDone) -> None:
+        if not stops:
+            stops.append(asyncio.create_task(node.group.stop()))
+
+    with pytest.raises(NodeError) as caught:
+        await node.group.train(Span(0, 5_000), 8, stop)
+    await stops[0]
+    assert caught.value.code is Code.TRN_WORKER_DIED
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    with pytest.raises(NodeError, match="were stopped"):
+        await node.group.evaluate()
+
+
 async def test_a_run_whose_text_is_not_here_is_refused_at_the_start(tmp_path: Path) -> None:
     genesis = small_genesis(tmp_path)
     (tmp_path / "genesis.json").write_bytes(genesis.to_bytes())
