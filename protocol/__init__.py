@@ -3,6 +3,18 @@
 What a message's author needs is here; the rest is in the modules.
 """
 
-from protocol.messages.declaration import field, message, part, request
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from protocol.messages.declaration import field, message, part, request
 
 __all__ = ["field", "message", "part", "request"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads the decorators, and protobuf with them, only where they are used: the command line does without."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from protocol.messages import declaration
+
+    return getattr(declaration, name)

@@ -60,6 +60,11 @@ class Link:
         """The address in use."""
         return self.known.addresses[self._at]
 
+    def move(self, known: Known) -> None:
+        """Takes other addresses of the same peer, the one in use among them."""
+        self._at = known.addresses.index(self.address)
+        self.known = known
+
     def _open(self) -> grpc.aio.Channel:
         slow = self.plane is Plane.BULK
         options: list[tuple[str, Any]] = [
@@ -227,7 +232,9 @@ class Links:
         for key, link in list(self._links.items()):
             known = self._trust.find(link.peer)
             same = known is not None and known.certificate_pem == link.known.certificate_pem
-            if not (same and known is not None and known.addresses == link.known.addresses):
+            if same and known is not None and link.address in known.addresses:
+                link.move(known)
+            else:
                 del self._links[key]
                 # calls under way may end where the peer is still the same process
                 self._close(link, limits.STALL if same else timedelta())

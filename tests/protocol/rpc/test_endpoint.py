@@ -254,6 +254,16 @@ async def test_the_first_address_that_answers_is_used(pair: Pair) -> None:
     assert (await refusal(pair.caller.request(pair.server.peer_id, Ask("x")))).code is Code.NET_UNREACHABLE
 
 
+async def test_a_stream_goes_on_when_its_peer_adds_an_address(pair: Pair) -> None:
+    assert pair.server.address is not None
+    frames = pair.caller.stream(pair.server.peer_id, Pull(50, 100_000))
+    await anext(frames)
+    more = (Address("127.0.0.1", _free_port()), pair.server.address)
+    pair.caller.trust.learn(pair.server.peer_id, pair.server.tls.certificate_pem, more)
+    assert await pair.caller.request(pair.server.peer_id, Echo(b"x")) == Frame(0, b"x")
+    assert len([frame async for frame in frames]) == 49
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
