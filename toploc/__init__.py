@@ -5,7 +5,10 @@ what a stranger's proofs need: ``check`` (strict verification under a ``Policy``
 """
 
 from toploc.building import build_proofs, build_proofs_base64, build_proofs_bytes
+from toploc.calibration import Pair, calibrate
+from toploc.checking import Fault, Reason, Verdict, check
 from toploc.checksum import sha256sum
+from toploc.policy import Policy, Rate, Thresholds
 from toploc.proof import ProofPoly
 from toploc.streaming import StreamingBuilder, Suspended
 from toploc.verification import (
@@ -18,13 +21,22 @@ from toploc.verification import (
 __version__ = "0.1.6"
 
 __all__ = [
+    "Fault",
+    "Pair",
+    "Policy",
     "ProofPoly",
+    "Rate",
+    "Reason",
     "StreamingBuilder",
     "Suspended",
+    "Thresholds",
+    "Verdict",
     "VerificationResult",
     "build_proofs",
     "build_proofs_base64",
     "build_proofs_bytes",
+    "calibrate",
+    "check",
     "sha256sum",
     "verify_proofs",
     "verify_proofs_base64",

@@ -1,0 +1,96 @@
+"""Policies: fitted to honest work, measured, written and read."""
+
+import json
+
+import pytest
+
+from tests.toploc.worlds import pair
+from toploc import Policy, calibrate
+from toploc.calibration import rate
+
+
+@pytest.fixture(scope="module")
+def policy():
+    honest = {"batch": [pair(seed) for seed in range(40)], "kernel": [pair(seed) for seed in range(100, 130)]}
+    dishonest = {
+        "shifted": [pair(seed, shift=0.03) for seed in range(200, 210)],
+        "below the resolution": [pair(seed, shift=0.0001) for seed in range(200, 210)],
+    }
+    return calibrate(honest, dishonest, model="made up")
+
+
+def test_a_policy_holds_its_measured_error_rates(policy):
+    assert set(policy.false_positives) == {"batch", "kernel"}
+    assert policy.false_positives["batch"].count == 0
+    assert policy.false_positives["batch"].total == 40
+    assert 0.05 < policy.false_positives["batch"].high < 0.1
+    assert policy.false_negatives["shifted"].count == 0
+    assert policy.false_negatives["below the resolution"].count == 10
+
+
+def test_levels_rise_in_length_and_need_less_deviation(policy):
+    assert [level.chunks for level in policy.levels] == [1, 2, 3, 4]
+    assert [level.runs for level in policy.levels] == [280, 140, 70, 70]
+    assert policy.levels[0].scale[0] > policy.levels[3].scale[0]
+
+
+def test_the_false_positive_rate_falls_with_the_score(policy):
+    level = policy.levels[-1]
+    rates = [level.false_positive_rate(score / 4) for score in range(-4, 60)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == 1.0
+    assert level.false_positive_rate(level.limit) <= 1.01e-4
+
+
+def test_a_policy_survives_its_file(policy, tmp_path):
+    file = tmp_path / "policy.json"
+    policy.save(file)
+    assert Policy.load(file) == policy
+    assert json.loads(file.read_text())["schema"] == 1
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda held: held.update(schema=2),
+        lambda held: held.update(surprise=1),
+        lambda held: held.pop("thresholds"),
+        lambda held: held["levels"].reverse(),
+        lambda held: held.update(topk=0),
+        lambda held: held.update(levels=[1]),
+        lambda held: held.update(false_positives=[]),
+    ],
+)
+def test_a_file_that_is_no_policy_is_refused(policy, spoil):
+    held = json.loads(policy.to_json())
+    spoil(held)
+    with pytest.raises(ValueError):
+        Policy.from_json(json.dumps(held))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{", "x" * 2_000_000])
+def test_text_that_is_no_policy_is_refused(text):
+    with pytest.raises(ValueError):
+        Policy.from_json(text)
+
+
+def test_too_little_honest_work_is_refused():
+    with pytest.raises(ValueError, match="too few"):
+        calibrate({"batch": [pair(seed) for seed in range(19)]}, model="made up")
+
+
+def test_published_cut_offs_exist_for_two_types():
+    assert Policy.published("bfloat16").thresholds.exp_mismatches == 38
+    assert Policy.published("float32").thresholds.mant_err_mean == 256
+    with pytest.raises(ValueError, match="bfloat16, float32"):
+        Policy.published("float64")
+
+
+@pytest.mark.parametrize(
+    "count, total, low, high",
+    [(0, 208, 0.0, 0.01758), (5, 50, 0.03328, 0.21814), (64, 64, 0.94400, 1.0), (0, 0, 0.0, 1.0)],
+)
+def test_intervals_are_those_of_clopper_and_pearson(count, total, low, high):
+    measured = rate(count, total)
+    assert measured.low == pytest.approx(low, abs=1e-4)
+    assert measured.high == pytest.approx(high, abs=1e-4)

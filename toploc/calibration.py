@@ -1,0 +1,205 @@
+"""From honest work, measured, to a policy: how far apart are prover and verifier when nobody lies?
+
+Honest pairs should cover what honest provers and verifiers differ in: batch sizes, attention kernels, computing types,
+devices, cached decoding against prefill. What is not among them may later be refused; what is among them sets the
+resolution: changes of a model that shift its activations less than honest differences do cannot be told from those.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from toploc.checking import AnyProof, check, decoded, deviation
+from toploc.chunks import Activations, pick_chunks
+from toploc.evidence import ChunkEvidence, compare, statistics
+from toploc.policy import Level, Policy, Rate, Thresholds
+
+TAIL_SHARE = 0.1
+"""Share of the honest runs, the highest scores, that the fall-off of the tail is estimated from."""
+
+_LEAST_SCALE = 0.02  # of the logarithm: a statistic that never varies still may by 2 %
+_LEAST_TAIL = 0.4  # what a normal distribution's tail beyond its highest tenth falls off by
+_FEW = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A prover's proofs and a verifier's activations of one sequence (decode steps only, no prefill)."""
+
+    proofs: Sequence[AnyProof]
+    activations: Activations
+
+
+def calibrate(
+    honest: Mapping[str, Sequence[Pair]],
+    dishonest: Mapping[str, Sequence[Pair]] | None = None,
+    *,
+    model: str,
+    dtype: str = "bfloat16",
+    decode_batching_size: int = 32,
+    topk: int = 128,
+    target: float = 1e-4,
+    longest: int = 4,
+) -> Policy:
+    """Fit a policy to honest pairs and measure its error rates.
+
+    False positives are measured on sequences that the judging policy was not fitted to: each half of every kind of
+    pair is judged by a policy fitted to the other halves. Pair ``i`` of every kind should be the same sequence.
+
+    Args:
+        honest: pairs by kind, such as "batch 16 against batch 1".
+        dishonest: pairs that should be refused, by case.
+        model: recorded for people.
+        dtype: recorded for people.
+        decode_batching_size: tokens per chunk.
+        topk: points per proof.
+        target: false-positive rate per sequence aimed at.
+        longest: longest run of chunks judged together, if honest sequences are long enough.
+
+    Raises:
+        ValueError: fewer than 20 honest pairs, or an honest proof that cannot be compared at all.
+    """
+    base = Policy(model=model, dtype=dtype, decode_batching_size=decode_batching_size, topk=topk)
+    halves = [
+        {kind: pairs[: len(pairs) // 2] for kind, pairs in honest.items()},
+        {kind: pairs[len(pairs) // 2 :] for kind, pairs in honest.items()},
+    ]
+    policy = fit(honest, base, target=target, longest=longest)
+    across = [fit(half, base, target=target, longest=longest) for half in reversed(halves)]
+    refused = {
+        kind: rate(
+            sum(
+                not check(pair.activations, pair.proofs, judge)
+                for half, judge in zip(halves, across, strict=True)
+                for pair in half[kind]
+            ),
+            len(honest[kind]),
+        )
+        for kind in honest
+    }
+    accepted = {
+        case: rate(sum(bool(check(pair.activations, pair.proofs, policy)) for pair in pairs), len(pairs))
+        for case, pairs in (dishonest or {}).items()
+    }
+    return replace(policy, false_positives=refused, false_negatives=accepted)
+
+
+def fit(honest: Mapping[str, Sequence[Pair]], base: Policy, *, target: float, longest: int) -> Policy:
+    """``base`` with limits fitted to the honest pairs; its error rates are not measured.
+
+    Raises:
+        ValueError: as ``calibrate``.
+    """
+    sequences = [evidence(pair, base) for pairs in honest.values() for pair in pairs]
+    sequences = [chunks for chunks in sequences if chunks]
+    if len(sequences) < _FEW:
+        raise ValueError(f"{len(sequences)} honest pairs are too few, it takes {_FEW}")
+    chunks = [chunk for sequence in sequences for chunk in sequence]
+    worst = Thresholds(
+        max(chunk.result.exp_mismatches for chunk in chunks),
+        max(chunk.result.mant_err_mean for chunk in chunks),
+        max(chunk.result.mant_err_median for chunk in chunks),
+    )
+    available = max(len(sequence) for sequence in sequences)
+    levels = []
+    for length in range(1, min(longest, available) + 1):
+        runs = [
+            sequence[start : start + length]
+            for sequence in sequences
+            for start in range(0, len(sequence) - length + 1, length)
+        ]
+        if len(runs) >= _FEW:
+            levels.append(_level(runs, length, target))
+    return replace(
+        base,
+        thresholds=Thresholds(
+            max(base.thresholds.exp_mismatches, _half_more(worst.exp_mismatches, 4)),
+            max(base.thresholds.mant_err_mean, _half_more(worst.mant_err_mean, 1)),
+            max(base.thresholds.mant_err_median, _half_more(worst.mant_err_median, 1)),
+        ),
+        gross=_half_more(max(chunk.gross for chunk in chunks), 4),
+        sign_mismatches=_half_more(max(chunk.sign_mismatches for chunk in chunks), 3),
+        levels=tuple(levels),
+    )
+
+
+def evidence(pair: Pair, policy: Policy) -> list[ChunkEvidence]:
+    """Every chunk of a pair compared.
+
+    Raises:
+        ValueError: the proofs' number or form does not allow it.
+    """
+    picks = pick_chunks(pair.activations, policy.decode_batching_size, policy.topk, policy.skip_prefill)
+    hidden = pair.activations[0].shape[-1] if len(picks) else 1
+    return [
+        compare(picked, decoded(proof), hidden, policy.decode_batching_size)
+        for picked, proof in zip(picks, pair.proofs, strict=True)
+    ]
+
+
+def _half_more(worst: float, least: int) -> int:
+    """Half as much again as the worst seen, and at least ``least`` more."""
+    return math.ceil(max(1.5 * worst, worst + least))
+
+
+def _level(runs: Sequence[Sequence[ChunkEvidence]], length: int, target: float) -> Level:
+    found = [statistics(run) for run in runs]
+    logs = np.log(np.maximum([each.values for each in found], 1e-3))
+    points = np.median([each.points for each in found], axis=0).astype(int)
+    centre = np.median(logs, axis=0)
+    scale = np.maximum((np.quantile(logs, 0.95, axis=0) - centre) / 1.645, _LEAST_SCALE)
+    plain = Level(
+        chunks=length,
+        centre=tuple(centre.tolist()),
+        scale=tuple(scale.tolist()),
+        points=tuple(points.tolist()),
+        tail_from=0.0,
+        tail_share=TAIL_SHARE,
+        tail_mean=1.0,
+        limit=math.inf,
+        runs=len(runs),
+    )
+    scores = np.sort([deviation(run, plain) for run in runs])
+    above = max(2, round(TAIL_SHARE * len(scores)))
+    start = max(float(scores[-above - 1]), 1e-6)
+    # A mean of few excesses is uncertain by its root: the upper end of what it may be.
+    mean = max(float(np.mean(scores[-above:] - start)) * (1 + 2 / math.sqrt(above)), _LEAST_TAIL)
+    limit = max(start + mean * math.log(TAIL_SHARE / target), float(scores[-1]) + mean)
+    return replace(plain, tail_from=start, tail_mean=mean, limit=limit)
+
+
+def rate(count: int, total: int) -> Rate:
+    """``count`` of ``total`` with its 95 % interval (Clopper and Pearson 1934)."""
+    if total == 0:
+        return Rate(0, 0, 0.0, 1.0)
+    low = 0.0 if count == 0 else _share(lambda share: 1 - _at_most(count - 1, total, share) < 0.025)
+    high = 1.0 if count == total else _share(lambda share: _at_most(count, total, share) > 0.025)
+    return Rate(count, total, low, high)
+
+
+def _share(below: Callable[[float], bool]) -> float:
+    """The share at which ``below`` turns from true to false, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        if below(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _at_most(count: int, total: int, share: float) -> float:
+    """Chance of at most ``count`` of ``total`` at ``share``."""
+    if share <= 0.0:
+        return 1.0
+    if share >= 1.0:
+        return float(count >= total)
+    logs = [
+        math.lgamma(total + 1) - math.lgamma(i + 1) - math.lgamma(total - i + 1)
+        + i * math.log(share) + (total - i) * math.log1p(-share)
+        for i in range(count + 1)
+    ]  # fmt: skip
+    return min(1.0, math.fsum(math.exp(value) for value in logs))

@@ -1,0 +1,188 @@
+"""What a verifier accepts: the shape of proofs, cut-offs, and a score whose honest distribution was measured."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+SCHEMA = 1
+MAX_POLICY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Per-chunk cut-offs on the reference package's three numbers; each is the largest value accepted.
+
+    Source of the published ones: arXiv 2501.16007, section 5, for bfloat16 and k = 128.
+    """
+
+    exp_mismatches: int
+    mant_err_mean: float
+    mant_err_median: float
+
+
+PUBLISHED: Mapping[str, Thresholds] = {
+    "bfloat16": Thresholds(38, 10.0, 8.0),
+    "float32": Thresholds(8, 256.0, 128.0),
+}
+"""Published cut-offs by computing type. Values here are rounded to bfloat16, whose mantissa differences end at 127."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The honest distribution of the statistics over runs of one length, and the score made of them.
+
+    A statistic's deviation is ``(log(statistic) - centre) / scale``, with a scale of its own above the centre only;
+    the score is the largest deviation. Scores above ``tail_from`` are taken to fall off exponentially.
+
+    Attributes:
+        chunks: length of the runs, in chunks.
+        centre: of the logarithm of each statistic, in the order of ``toploc.evidence.STATISTICS``.
+        scale: spread of the same.
+        points: how many differences each was made of.
+        tail_from: the score that ``tail_share`` of honest runs exceed.
+        tail_share: see above.
+        tail_mean: how far, on average, those exceed it.
+        limit: the largest score accepted.
+        runs: honest runs measured.
+    """
+
+    chunks: int
+    centre: tuple[float, ...]
+    scale: tuple[float, ...]
+    points: tuple[int, ...]
+    tail_from: float
+    tail_share: float
+    tail_mean: float
+    limit: float
+    runs: int
+
+    def false_positive_rate(self, score: float) -> float:
+        """Share of honest runs of this length that are expected to score at least ``score``."""
+        if score <= self.tail_from:
+            return (
+                1.0
+                if score < 0
+                else max(self.tail_share, 1.0 - (1.0 - self.tail_share) * score / self.tail_from)
+            )
+        return self.tail_share * math.exp(-(score - self.tail_from) / self.tail_mean)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A measured share with its 95 % interval (Clopper and Pearson)."""
+
+    count: int
+    total: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How proofs must look and how close they must be.
+
+    Attributes:
+        model: what it was measured on; for people.
+        dtype: type in which honest provers and verifiers compute; for people.
+        decode_batching_size: tokens per chunk.
+        topk: points per proof.
+        skip_prefill: the first step is a decode step, not the prefill.
+        thresholds: per-chunk cut-offs.
+        sign_mismatches: per chunk, points of one exponent and two signs.
+        gross: per chunk, points that the proof does not hold; None: not judged.
+        repeats: how often one value may occur among a proof's values, as a multiple of the verifier's own most
+            frequent value, and so many more.
+        levels: calibrated lengths, ascending; empty: no score.
+        false_positives: honest sequences refused when this policy was measured, by kind of pair.
+        false_negatives: dishonest sequences accepted then, by case.
+    """
+
+    model: str
+    dtype: str
+    decode_batching_size: int = 32
+    topk: int = 128
+    skip_prefill: bool = True
+    thresholds: Thresholds = PUBLISHED["bfloat16"]
+    sign_mismatches: int = 4
+    gross: int | None = None
+    repeats: tuple[float, int] = (2.0, 12)
+    levels: tuple[Level, ...] = ()
+    false_positives: Mapping[str, Rate] = field(default_factory=dict)
+    false_negatives: Mapping[str, Rate] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant.
+
+        Raises:
+            ValueError: a size below 1, or levels out of order.
+        """
+        if self.decode_batching_size < 1 or self.topk < 1:
+            raise ValueError("decode_batching_size and topk must be at least 1")
+        lengths = [level.chunks for level in self.levels]
+        if lengths != sorted(set(lengths)) or any(length < 1 for length in lengths):
+            raise ValueError("levels must be of ascending lengths")
+
+    @classmethod
+    def published(cls, dtype: str = "bfloat16", **changes: Any) -> Self:
+        """The published cut-offs and the rules of form, without a score: for a model that was not calibrated yet.
+
+        Raises:
+            ValueError: nothing was published for ``dtype``.
+        """
+        if dtype not in PUBLISHED:
+            raise ValueError(f"cut-offs were published for {', '.join(PUBLISHED)}, not for {dtype}")
+        return cls(**{"model": "any", "dtype": dtype, "thresholds": PUBLISHED[dtype], **changes})
+
+    def to_json(self) -> str:
+        """The policy file's text."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """The policy that ``to_json`` wrote.
+
+        Raises:
+            ValueError: too long, not JSON, of another schema, or with missing, unknown or unfit entries.
+        """
+        if len(text) > MAX_POLICY_BYTES:
+            raise ValueError(f"a policy has at most {MAX_POLICY_BYTES} bytes")
+        held = json.loads(text)
+        if not isinstance(held, dict) or held.pop("schema", None) != SCHEMA:
+            raise ValueError(f"not a policy of schema {SCHEMA}")
+        try:
+            return cls(
+                **{
+                    **held,
+                    "thresholds": Thresholds(**held["thresholds"]),
+                    "repeats": tuple(held["repeats"]),
+                    "levels": tuple(
+                        Level(
+                            **{**level, **{key: tuple(level[key]) for key in ("centre", "scale", "points")}}
+                        )
+                        for level in held["levels"]
+                    ),
+                    "false_positives": {name: Rate(**rate) for name, rate in held["false_positives"].items()},
+                    "false_negatives": {name: Rate(**rate) for name, rate in held["false_negatives"].items()},
+                }
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a policy: {error}") from None
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the policy file."""
+        Path(path).write_text(self.to_json())
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read a policy file.
+
+        Raises:
+            OSError: it cannot be read.
+            ValueError: as ``from_json``.
+        """
+        with open(path, "rb") as file:
+            return cls.from_json(file.read(MAX_POLICY_BYTES + 1))
