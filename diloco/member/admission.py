@@ -47,7 +47,9 @@ def read_admission(raw: bytes, run: RunId, operator: PeerId, peer: PeerId) -> Se
     """
     sealed = unseal(raw, run=run, expect=Admission)
     if sealed.sender != operator or sealed.message.peer != peer or sealed.recipient is not None:
-        raise NodeError(Code.RND_NOT_ADMITTED, f"The admission shown by {peer} is not one of this run's operator for it.")
+        raise NodeError(
+            Code.RND_NOT_ADMITTED, f"The admission shown by {peer} is not one of this run's operator for it."
+        )
     return sealed
 
 

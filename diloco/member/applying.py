@@ -77,7 +77,13 @@ class Applying:
         for part, data in zip(self._setting.grid.slices(), chunks, strict=False):
             gradient = codec.decode(data, part.stop - part.start)
             outer_step(
-                params[part], momentum[part], gradient, outer.lr, outer.momentum, params_out[part], momentum_out[part]
+                params[part],
+                momentum[part],
+                gradient,
+                outer.lr,
+                outer.momentum,
+                params_out[part],
+                momentum_out[part],
             )
         state.flip(round_number + 1)
         applied = self.describe()

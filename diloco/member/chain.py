@@ -43,7 +43,9 @@ class Chain:
         genesis = self._setting.genesis
         sealed = unseal(raw, run=self._setting.run, expect=Start)
         if sealed.sender != genesis.operator:
-            raise NodeError(Code.RND_CHAIN, "The start record is not signed by the run's operator.", peer=sealed.sender)
+            raise NodeError(
+                Code.RND_CHAIN, "The start record is not signed by the run's operator.", peer=sealed.sender
+            )
         data = sealed.message.value
         value = _parsed(data)
         run = bytes.fromhex(self._setting.run)
@@ -92,7 +94,9 @@ class Chain:
                     found = await self.ask(peer, self.tip)
                 except NodeError as error:
                     if error.code in (Code.RND_CHAIN, Code.RND_CERTIFICATE, Code.WIRE_SIGNATURE):
-                        self._setting.emit("chain.refused", peer=peer, code=str(error.code), reason=error.sentence)
+                        self._setting.emit(
+                            "chain.refused", peer=peer, code=str(error.code), reason=error.sentence
+                        )
                     break
                 for certified in found:
                     self.ledger.append(certified)

@@ -62,10 +62,13 @@ class Holding:
 
     async def abandon(self) -> None:
         """Stop the running reduce; what it holds can still be asked for by name."""
-        if self.reduction is not None:
-            await self.reduction.close()
-            self._old.append(self.reduction)
-            self.reduction = None
+        reduction, self.reduction = (
+            self.reduction,
+            None,
+        )  # before anything is awaited: another may begin meanwhile
+        if reduction is not None:
+            self._old.append(reduction)
+            await reduction.close()
 
     async def settle(self, round_number: int) -> None:
         """Forget the bytes of a decided round in memory; those of its value are on disk."""
@@ -94,7 +97,9 @@ class Holding:
         if not value.chunks:
             return []
         if len(value.chunks) != self._setting.grid.count:
-            raise NodeError(Code.RND_CHAIN, f"The value of round {value.round} names {len(value.chunks)} chunks.")
+            raise NodeError(
+                Code.RND_CHAIN, f"The value of round {value.round} names {len(value.chunks)} chunks."
+            )
         if self.store.has(value):
             return await asyncio.to_thread(self.store.read, value)
         data: dict[int, bytes] = {}
@@ -113,7 +118,9 @@ class Holding:
                 await asyncio.sleep(_POLL)  # it is still coming from its owners
                 continue
             if not holders or asked_all >= 3:
-                raise NodeError(Code.SHC_NO_HOLDER, f"{len(missing)} chunks of round {value.round} cannot be had.")
+                raise NodeError(
+                    Code.SHC_NO_HOLDER, f"{len(missing)} chunks of round {value.round} cannot be had."
+                )
             before = len(data)
             await self._ask(holders[turn % len(holders)], value, missing, data)
             turn += 1
@@ -139,7 +146,10 @@ class Holding:
         try:
             async with aclosing(self._setting.endpoint.stream(peer, question, progress=progress)) as frames:
                 async for frame in frames:
-                    if frame.chunk in missing and blake3(frame.data).digest() == value.chunks[frame.chunk].digest:
+                    if (
+                        frame.chunk in missing
+                        and blake3(frame.data).digest() == value.chunks[frame.chunk].digest
+                    ):
                         data[frame.chunk] = frame.data
         except NodeError as error:
             self._setting.emit("bytes.refused", peer=peer, round=value.round, reason=error.sentence)
@@ -176,7 +186,9 @@ class Holding:
                     pass
         reduction = running()
         if reduction is None:
-            raise NodeError(Code.NET_TIMEOUT, f"Attempt {message.attempt} of round {message.round} does not run here.")
+            raise NodeError(
+                Code.NET_TIMEOUT, f"Attempt {message.attempt} of round {message.round} does not run here."
+            )
         async for frame in reduction.serve(message.chunks, wait=message.wait):
             yield frame
 
@@ -188,7 +200,9 @@ class Holding:
         stored = certified.value if certified is not None and self.store.has(certified.value) else None
         for chunk, digest in zip(message.chunks, message.digests, strict=True):
             data = self._named(chunk, digest)
-            known = stored is not None and chunk < len(stored.chunks) and stored.chunks[chunk].digest == digest
+            known = (
+                stored is not None and chunk < len(stored.chunks) and stored.chunks[chunk].digest == digest
+            )
             if data is None and stored is not None and known:
                 data = await asyncio.to_thread(self.store.chunk, stored, chunk)
             if data is not None:

@@ -115,6 +115,8 @@ class Member:
         self._decided: asyncio.Queue[Certified] = asyncio.Queue()
         self._workers = asyncio.Lock()
         self._applied: Applied | None = None
+        self._reached = -1
+        self._evaluating = False
         self._phase: tuple[object, ...] = ()
         self._answered: dict[str, float] = {}
         self._catching_up = False
@@ -148,7 +150,9 @@ class Member:
         while (tip := self.ledger.tip()) is None:
             await self._chain.extend(self.setting.peers())
             if self.ledger.tip() is None:
-                sentence = "Waiting for the run's start record, which its first node writes when enough members are there."
+                sentence = (
+                    "Waiting for the start record: the first node writes it when enough members are there."
+                )
                 self._say_phase(Waiting("joining", "start", sentence), -1, 0)
                 await asyncio.sleep(0.5)
         await self._chain.extend(self.setting.peers())
@@ -257,9 +261,10 @@ class Member:
     def reassigned(self, sealed: Sealed[Reassign]) -> None:
         """A leader moved chunks."""
         reduction, order = self._holding.reduction, sealed.message
-        if reduction is not None and sealed.sender == reduction.attempt.leader:
-            if (order.epoch, order.round) == (reduction.attempt.epoch, reduction.attempt.round):
-                reduction.reassign(order)
+        if reduction is None or sealed.sender != reduction.attempt.leader:
+            return
+        if (order.epoch, order.round) == (reduction.attempt.epoch, reduction.attempt.round):
+            reduction.reassign(order)
 
     def decided(self, message: Any) -> None:
         """Someone showed a decided value."""
@@ -356,7 +361,9 @@ class Member:
         )  # fmt: skip
         began = clock()
         await self._holding.begin(reduction)
-        await reduction.complete.wait()
+        await reduction.ended.wait()
+        if not reduction.complete:
+            return
         emit("reduce.end", round=which.round, attempt=attempt, seconds=clock() - began)
         if leader != self.setting.me:
             return
@@ -436,18 +443,36 @@ class Member:
         """This member's state differs from the quorum's: restore it anew."""
         assert self.state is not None
         self.setting.emit("diverged", code=str(Code.RND_DIVERGED), round=self.state.round, base=base.hex())
-        await self._training.interrupt()
         async with self._workers:
-            self._applied = await self._restoring.restore(self.state.value, self._holders(self.state.round))
+            await self._training.interrupt()
+            await self._restore(base)
+            assert self._applied is not None
         self.post(StateReady(self._applied.round, self._applied.digest))
+
+    async def _restore(self, base: bytes | None = None) -> None:
+        """Restore the state after the tip, however long it takes; with the workers held."""
+        while True:
+            self._applied = None  # what is in memory may be older from here on
+            assert self.state is not None
+            tip = self.state.value
+            try:
+                self._applied = await self._restoring.restore(tip, self._holders(tip.round), base)
+                return
+            except NodeError as error:
+                self.setting.emit(
+                    "restore.waits", code=str(error.code), round=tip.round + 1, reason=error.sentence
+                )
+                await asyncio.sleep(0.5)
+                if self.state.value is not tip:
+                    base = None  # the quorum has gone on meanwhile
 
     # ---- applying
 
     async def _apply_decided(self) -> None:
         while True:
             certified = await self._decided.get()
-            await self._training.interrupt()
             async with self._workers:
+                await self._training.interrupt()
                 await self._apply(certified)
             if self._decided.empty():
                 assert self._applied is not None
@@ -459,22 +484,18 @@ class Member:
         while self._applied is None or self._applied.round <= value.round:
             try:
                 chunks = await self._holding.gather(value, None, self._holders(value.round))
-                applied = await asyncio.to_thread(self._applying.apply, value.round, chunks)
+                self._applied = await asyncio.to_thread(self._applying.apply, value.round, chunks)
             except NodeError as error:
-                self.setting.emit("apply.waits", code=str(error.code), round=value.round, reason=error.sentence)
-                await asyncio.sleep(0.5)
-                tip = self.ledger.tip()
-                assert tip is not None
-                try:
-                    applied = await self._restoring.restore(tip.value, self._holders(tip.value.round))
-                except NodeError:
-                    continue
-            self._applied = applied
+                self.setting.emit(
+                    "apply.waits", code=str(error.code), round=value.round, reason=error.sentence
+                )
+                await self._restore()
         await self._holding.settle(value.round)
         await asyncio.to_thread(self._restoring.offer, value)
         self._report(self._applied, clock() - began)
 
     def _report(self, applied: Applied, seconds: float) -> None:
+        self._reached = applied.round
         self.setting.emit(
             "apply", round=applied.round, digest=applied.digest.hex(), parameters=applied.parameters.hex(),
             momentum=applied.momentum.hex(), seconds=seconds,
@@ -486,7 +507,9 @@ class Member:
 
     def _maybe_train(self) -> None:
         state = self.state
-        if state is None or state.base is None or self._training.running or self._workers.locked():
+        if state is None or state.base is None or self._training.running:
+            return
+        if self._workers.locked() or self._evaluating:
             return
         if state.finished:
             if not self.finished.is_set():
@@ -496,16 +519,18 @@ class Member:
         lease = state.lease
         if lease is None or state.contribution is not None:
             return
-        if state.leaving and (self._training.share is None or self._training.share.samples == 0):
-            self.post(Trained(lease.start, Contribution()))
+        share = self._training.share
+        if state.leaving:
+            if share is not None and share.lease == lease and share.samples > 0:
+                self._training.conclude(state.round)
+            else:
+                self.post(Trained(lease.start, Contribution()))
             return
         if self._evaluated < state.round and self._evaluates(state):
-            self._evaluated = state.round
+            self._evaluated, self._evaluating = state.round, True
             self._tasks.spawn(self._evaluate(state.round), "evaluation")
             return
         self._training.begin(lease, state.round)
-        if state.leaving:
-            self._training.cut_short()
 
     def _evaluates(self, state: State) -> bool:
         """One voter evaluates each round, in turn."""
@@ -518,7 +543,11 @@ class Member:
                 loss = await self._trainer.evaluate()
             self.setting.emit("evaluation", round=round_number, loss=loss)
         except NodeError as error:
-            self.setting.emit("evaluation.failed", round=round_number, code=str(error.code), reason=error.sentence)
+            self.setting.emit(
+                "evaluation.failed", round=round_number, code=str(error.code), reason=error.sentence
+            )
+        finally:
+            self._evaluating = False
         self.post(Tick())
 
     async def _finish(self) -> None:
@@ -567,14 +596,14 @@ class Member:
             )  # fmt: skip
 
     def _heartbeat(self) -> Heartbeat | None:
-        if self.state is None or self._applied is None:
+        if self.state is None:
             return None
         share, now = self._training.share, self.waiting()
         lease = self.state.lease
         per_step = self.setting.genesis.sections.inner.samples_per_step
         return Heartbeat(
             epoch=self.state.epoch,
-            round=min(self._applied.round, self.state.round),
+            round=min(self._reached, self.state.round),
             attempt=self.state.attempt,
             phase=now.phase,
             step=share.steps if share else 0,

@@ -40,7 +40,9 @@ class Goodbye:
     reason: str = field(1, default="", max_bytes=200)
 
 
-@request("run.ask-ledger", version=1, max_bytes="1 KiB", rate="10/s", timeout="30 s", replies=Decided, stream=True)
+@request(
+    "run.ask-ledger", version=1, max_bytes="1 KiB", rate="10/s", timeout="30 s", replies=Decided, stream=True
+)
 class AskLedger:
     """Asks for certified values in order.
 

@@ -90,7 +90,9 @@ class Presence:
     async def _beat(self, peer: PeerId, heartbeat: Heartbeat) -> None:
         for _ in range(_REFUSALS_TO_DEATH):
             try:
-                await self._setting.endpoint.send(peer, heartbeat, timeout=timedelta(seconds=self._interval * 2))
+                await self._setting.endpoint.send(
+                    peer, heartbeat, timeout=timedelta(seconds=self._interval * 2)
+                )
             except NodeError as error:
                 if error.code != Code.NET_UNREACHABLE:
                     return

@@ -66,27 +66,46 @@ class Restoring:
         self._setting, self._state, self._applying = setting, state, applying
         self._ledger, self._checkpoints, self._reduced, self._shelf = ledger, checkpoints, reduced, shelf
 
-    async def restore(self, tip: Value, holders: Sequence[PeerId]) -> Applied:
+    async def restore(self, tip: Value, holders: Sequence[PeerId], base: bytes | None = None) -> Applied:
         """Bring the outer state to the round after ``tip``.
 
         Args:
             tip: A certified value whose chain is in the ledger.
             holders: Members that may have what is missing here.
+            base: The digest that the state must have then, where a quorum has already reported it.
 
         Raises:
-            NodeError: ``SHC_NO_HOLDER`` when something cannot be had; the call may be repeated.
+            NodeError: ``SHC_NO_HOLDER`` when something cannot be had, ``STO_CORRUPT`` when another state than ``base``
+                came of it. The call may be repeated; the outer state may have been replaced by an older one.
         """
         began = time.monotonic()
         fetched: Counter[PeerId] = Counter()
-        applied = await self._load(tip.round + 1, holders, fetched)
-        while applied.round <= tip.round:
-            chunks = await self._reduced_of(self._value(applied.round), holders, fetched)
-            applied = await asyncio.to_thread(self._applying.apply, applied.round, chunks)
+        target = tip.round + 1
+        try:
+            applied = await self._replay(
+                await self._load(target, holders, fetched, base), target, holders, fetched
+            )
+        except NodeError:  # what others keep of the rounds may begin later than what is here
+            applied = await self._replay(
+                await self._download(target, holders, fetched), target, holders, fetched
+            )
+        if base is not None and applied.digest != base:
+            raise NodeError(
+                Code.STO_CORRUPT, f"The state restored for round {target} is not the one others have."
+            )
         if fetched:
             self._setting.emit(
                 "state.downloaded", round=applied.round, bytes=sum(fetched.values()), holders=sorted(fetched),
                 seconds=time.monotonic() - began, digest=applied.digest.hex(),
             )  # fmt: skip
+        return applied
+
+    async def _replay(
+        self, applied: Applied, target: int, holders: Sequence[PeerId], fetched: Counter[PeerId]
+    ) -> Applied:
+        while applied.round < target:
+            chunks = await self._reduced_of(self._value(applied.round), holders, fetched)
+            applied = await asyncio.to_thread(self._applying.apply, applied.round, chunks)
         return applied
 
     def _value(self, round_number: int) -> Value:
@@ -104,26 +123,30 @@ class Restoring:
 
     # ---- checkpoints
 
-    async def _load(self, target: int, holders: Sequence[PeerId], fetched: Counter[PeerId]) -> Applied:
+    async def _load(
+        self, target: int, holders: Sequence[PeerId], fetched: Counter[PeerId], base: bytes | None
+    ) -> Applied:
         if self._state.round == 0 and target == 0:
-            return self._applying.describe()
+            described = self._applying.describe()
+            return described if described.digest == self._setting.genesis.base else self._start_over()
         for round_number in self._checkpoints.rounds():
             if round_number > target or not self._replayable(round_number, target, holders):
                 continue
             try:
-                return await asyncio.to_thread(self._read, round_number)
+                return await asyncio.to_thread(
+                    self._read, round_number, base if round_number == target else None
+                )
             except NodeError as error:
                 self._setting.emit("checkpoint.damaged", code=str(error.code), reason=error.sentence)
                 self._checkpoints.path(round_number).unlink(missing_ok=True)
         if self._replayable(0, target, ()):
             return self._start_over()
         try:
-            round_number = await self._download(target, holders, fetched)
+            return await self._download(target, holders, fetched)
         except NodeError:
             if not self._replayable(0, target, holders):
                 raise
             return self._start_over()
-        return await asyncio.to_thread(self._read, round_number)
 
     def _start_over(self) -> Applied:
         """The initial state is a function of the genesis: replay from round 0."""
@@ -136,14 +159,16 @@ class Restoring:
         missing = sum(not self._reduced.has(self._value(number)) for number in range(first, target))
         return missing == 0 or (bool(holders) and missing < 8)
 
-    def _read(self, round_number: int) -> Applied:
+    def _read(self, round_number: int, base: bytes | None = None) -> Applied:
         path = self._checkpoints.path(round_number)
-        params, momentum = self._checkpoints.read(path, round_number, self._base(round_number))
+        params, momentum = self._checkpoints.read(path, round_number, base or self._base(round_number))
         return self._applying.load(round_number, params, momentum)
 
-    async def _download(self, target: int, holders: Sequence[PeerId], fetched: Counter[PeerId]) -> int:
+    async def _download(self, target: int, holders: Sequence[PeerId], fetched: Counter[PeerId]) -> Applied:
         offers: dict[int, list[PeerId]] = {}
-        for peer, rounds in zip(holders, await asyncio.gather(*(self._offered(p) for p in holders)), strict=True):
+        for peer, rounds in zip(
+            holders, await asyncio.gather(*(self._offered(p) for p in holders)), strict=True
+        ):
             for number in rounds:
                 if number <= target and self._base(number) is not None:
                     offers.setdefault(number, []).append(peer)
@@ -161,12 +186,14 @@ class Restoring:
             most = 8 * self._setting.grid.size + (1 << 16)
             expect = Expect(verify=verify, max_bytes=most)
             try:
-                report = await fetch(self._setting.endpoint, checkpoint_name(number), offers[number], path, expect)
+                report = await fetch(
+                    self._setting.endpoint, checkpoint_name(number), offers[number], path, expect
+                )
             except NodeError as error:
                 self._setting.emit("download.failed", code=str(error.code), reason=error.sentence)
                 continue
             fetched.update(report.per_holder)
-            return number
+            return await asyncio.to_thread(self._read, number)
         raise NodeError(Code.SHC_NO_HOLDER, "No member offers a checkpoint that this node can use yet.")
 
     async def _offered(self, peer: PeerId) -> list[int]:
@@ -179,12 +206,15 @@ class Restoring:
 
     # ---- reduced bytes
 
-    async def _reduced_of(self, value: Value, holders: Sequence[PeerId], fetched: Counter[PeerId]) -> list[bytes]:
+    async def _reduced_of(
+        self, value: Value, holders: Sequence[PeerId], fetched: Counter[PeerId]
+    ) -> list[bytes]:
         if not self._reduced.has(value):
             path = self._reduced.path(value.epoch, value.round, value.chunks)
             path.parent.mkdir(parents=True, exist_ok=True)
             expect = Expect(
-                shard_hashes=[chunk.digest for chunk in value.chunks], shard_sizes=_sizes(self._setting, self._setting.grid)
+                shard_hashes=[chunk.digest for chunk in value.chunks],
+                shard_sizes=_sizes(self._setting, self._setting.grid),
             )
             name = reduced_name(value.epoch, value.round)
             report = await fetch(self._setting.endpoint, name, list(holders), path, expect)
@@ -198,7 +228,7 @@ class Restoring:
 
         The reduced bytes of the round can be asked for at once; a checkpoint once a value names its digest as base.
         """
-        if value.chunks:
+        if value.chunks and self._reduced.has(value):
             path = self._reduced.path(value.epoch, value.round, value.chunks)
             sizes = _sizes(self._setting, self._setting.grid)
             self._shelf.add(build_manifest(path, reduced_name(value.epoch, value.round), sizes), path)

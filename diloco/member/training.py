@@ -77,6 +77,11 @@ class Training:
             assert self._task is not None
             await asyncio.gather(self._task, return_exceptions=True)
 
+    def conclude(self, round_number: int) -> None:
+        """Freeze what an interrupted lease has so far, without another step: this node drains."""
+        if self.share is not None and not self.running:
+            self._task = asyncio.ensure_future(self._freeze(self.share, round_number))
+
     def cut_short(self) -> None:
         """End the lease after the current step and give what is there: this node drains."""
         self._cut_short = True
@@ -93,7 +98,12 @@ class Training:
     async def _run(self, share: Share, round_number: int) -> None:
         emit, clock = self._setting.emit, self._setting.clock
         lease = share.lease
-        emit("train.begin", round=round_number, start=lease.start + share.samples, count=lease.count - share.samples)
+        emit(
+            "train.begin",
+            round=round_number,
+            start=lease.start + share.samples,
+            count=lease.count - share.samples,
+        )
         began = clock()
         first_step = share.steps
 
@@ -102,6 +112,10 @@ class Training:
             if self.share is not None and self.share.lease == lease:
                 self.share = replace(self.share, steps=number + 1, loss=loss)
             emit("train.step", round=round_number, step=number, loss=loss, tokens=tokens)
+            if (
+                self._interrupted or self._cut_short
+            ):  # one asked for while the workers came up was lost on them
+                self._trainer.request_stop()
 
         restarts = 0
         while True:
@@ -153,10 +167,15 @@ class Training:
                 tokens=share.tokens, samples=share.samples,
             )  # fmt: skip
         except NodeError as error:  # the sender's own check: what is not finite never leaves
-            self._setting.emit("train.not-finite", round=round_number, code=str(error.code), reason=error.sentence)
+            self._setting.emit(
+                "train.not-finite", round=round_number, code=str(error.code), reason=error.sentence
+            )
             self._finished(share.lease, None)
             return
         self._setting.emit(
-            "contribution.frozen", round=round_number, bytes=frozen.nbytes, seconds=self._setting.clock() - began
+            "contribution.frozen",
+            round=round_number,
+            bytes=frozen.nbytes,
+            seconds=self._setting.clock() - began,
         )
         self._finished(share.lease, frozen)

@@ -22,7 +22,9 @@ and the maximum is no more than the block's norm. The other codecs are finer.
 _NORM_TOLERANCE = 1e-9
 
 
-def check_contribution(frame: Frame, commitment: bytes, norm: float, count: int, codec: Codec, n: int) -> None:
+def check_contribution(
+    frame: Frame, commitment: bytes, norm: float, count: int, codec: Codec, n: int
+) -> None:
     """Refuse a chunk that is not what its sender's Ready committed to.
 
     Args:
@@ -42,11 +44,14 @@ def check_contribution(frame: Frame, commitment: bytes, norm: float, count: int,
     real = squared_norm(codec.decode(frame.data, n))
     if not math.isclose(real, norm, rel_tol=_NORM_TOLERANCE, abs_tol=1e-30):
         raise NodeError(
-            Code.RND_CHUNK, f"Chunk {frame.chunk} has the squared norm {real:.6g}, its sender reported {norm:.6g}."
+            Code.RND_CHUNK,
+            f"Chunk {frame.chunk} has the squared norm {real:.6g}, its sender reported {norm:.6g}.",
         )
 
 
-def check_reduced(data: bytes, entry: ReducedChunk, chunk: int, plan: Plan | None, codec: Codec, n: int) -> None:
+def check_reduced(
+    data: bytes, entry: ReducedChunk, chunk: int, plan: Plan | None, codec: Codec, n: int
+) -> None:
     """Refuse reduced bytes that are not the named ones, or whose norm no mean of the committed chunks can have.
 
     The norm of a weighted mean is at most the weighted mean of the norms; encoding adds ``QUANTIZATION`` of it.
@@ -79,6 +84,6 @@ def check_reduced(data: bytes, entry: ReducedChunk, chunk: int, plan: Plan | Non
     real = math.sqrt(squared_norm(codec.decode(data, n)))
     if real > bound + 1e-12:
         raise NodeError(
-            Code.RND_CHUNK, f"Reduced chunk {chunk} has the norm {real:.6g}; its contributions allow {bound:.6g}."
+            Code.RND_CHUNK,
+            f"Reduced chunk {chunk} has the norm {real:.6g}; its contributions allow {bound:.6g}.",
         )
-

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -31,7 +32,7 @@ Note = Callable[..., None]
 class Streams(Protocol):
     """The part of an endpoint that a reduce needs."""
 
-    def stream(self, peer: PeerId, request: object, *, progress: timedelta) -> AsyncIterator[Frame]:
+    def stream(self, peer: PeerId, request: object, *, progress: timedelta) -> AsyncGenerator[Frame, None]:
         """Reply frames of a bulk request; a ``NodeError`` when the peer moves nothing for ``progress``."""
         ...
 
@@ -99,12 +100,14 @@ async def pull(
     moved = time.monotonic()
     while missing:
         try:
-            async for frame in setting.streams.stream(PeerId(peer), request(tuple(missing)), progress=patience):
-                if not missing or frame.chunk != missing[0]:
-                    raise NodeError(Code.RND_CHUNK, f"Chunk {frame.chunk} came out of turn.", peer=peer)
-                accept(frame)
-                missing.pop(0)
-                moved = time.monotonic()
+            stream = setting.streams.stream(PeerId(peer), request(tuple(missing)), progress=patience)
+            async with aclosing(stream) as frames:
+                async for frame in frames:
+                    if not missing or frame.chunk != missing[0]:
+                        raise NodeError(Code.RND_CHUNK, f"Chunk {frame.chunk} came out of turn.", peer=peer)
+                    accept(frame)
+                    missing.pop(0)
+                    moved = time.monotonic()
         except NodeError as error:
             silent = time.monotonic() - moved
             limit = patience.total_seconds() / (2 if error.code == Code.NET_UNREACHABLE else 1)
@@ -217,4 +220,4 @@ class Gathering:
 
 def _size(grid: Grid, chunk: int) -> int:
     part = grid.slice(chunk)
-    return part.stop - part.start
+    return int(part.stop - part.start)

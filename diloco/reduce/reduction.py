@@ -8,14 +8,15 @@ leader may end with chunks missing: the value names every chunk by hash, and nam
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 
-from blake3 import blake3
-
+from diloco.reduce.checks import check_reduced
 from diloco.reduce.contribution import Frozen
 from diloco.reduce.gathering import Attempt, Gathering, Setting, _size, pull
 from diloco.reduce.messages import Frame, Header, PullReduced
 from diloco.rounds.statements import Move, Reassign, ReducedChunk
 from protocol.errors import Code, NodeError
+from protocol.units import PeerId
 
 _OWNER_PATIENCE = 3  # an owner may itself wait one progress deadline for a contributor before it can send
 _PROGRESS_STEP = 0.05
@@ -37,6 +38,9 @@ class Reduction:
         self.attempt = attempt
         self._setting, self._frozen, self._announce = setting, frozen, announce
         self._owners = list(attempt.plan.owners)
+        self._owned = [
+            {owner} for owner in self._owners
+        ]  # whoever owned a chunk at some time may have signed it
         self._ownership = 0
         self._moves: dict[int, str] = {}
         self._lost: set[str] = set()
@@ -44,7 +48,7 @@ class Reduction:
         self.frames: dict[int, Frame] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._change = asyncio.Condition()
-        self.complete = asyncio.Event()
+        self.ended = asyncio.Event()
         self._arrivals = 0
         self._said = 0.0
         self._began = time.monotonic()
@@ -55,7 +59,7 @@ class Reduction:
     def start(self) -> None:
         """Begin to gather and to collect."""
         if not self._owners:
-            self.complete.set()
+            self.ended.set()
             return
         self._work_on(range(len(self._owners)))
 
@@ -67,7 +71,13 @@ class Reduction:
         for owner, owned in by_owner.items():
             if owner == self._setting.me:
                 gathering = Gathering(
-                    self._setting, self.attempt, owned, self._ownership, self._frozen, self._take, self._arrived
+                    self._setting,
+                    self.attempt,
+                    owned,
+                    self._ownership,
+                    self._frozen,
+                    self._take,
+                    self._arrived,
                 )
                 self._spawn(gathering.run())
             else:
@@ -85,6 +95,7 @@ class Reduction:
 
     async def close(self) -> None:
         """Stop all work; frames that are held stay."""
+        self.ended.set()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -94,7 +105,7 @@ class Reduction:
         patience = self._setting.progress * _OWNER_PATIENCE
 
         def accept(frame: Frame) -> None:
-            self._take(frame, self._verify(frame, owner))
+            self._take(frame, self._verify(frame))
 
         missing = await pull(self._setting, owner, self._request(wait=True), chunks, accept, patience)
         missing = [chunk for chunk in missing if chunk not in self.frames and self._owners[chunk] == owner]
@@ -111,17 +122,29 @@ class Reduction:
             epoch=attempt.epoch, round=attempt.round, attempt=attempt.attempt, chunks=chunks, wait=wait
         )
 
-    def _verify(self, frame: Frame, owner: str | None) -> Header:
-        """Check an owner's signature, place, hash and encoding; ``owner`` None: whoever owned the chunk at some time."""
+    def _verify(self, frame: Frame) -> Header:
+        """Check an owner's signature, place, hash, encoding and norm: what fails here would get no votes."""
+        if frame.chunk >= len(self._owners):
+            raise NodeError(Code.RND_CHUNK, f"There is no chunk {frame.chunk}.")
         sealed = self._setting.unseal(frame.header)
         header, attempt = sealed.message, self.attempt
         place = (header.epoch, header.round, header.attempt, header.chunk)
-        allowed = {owner} if owner is not None else {attempt.plan.owners[frame.chunk], self._owners[frame.chunk]}
-        if sealed.sender not in allowed or place != (attempt.epoch, attempt.round, attempt.attempt, frame.chunk):
-            raise NodeError(Code.RND_CHUNK, f"The header of chunk {frame.chunk} is not its owner's.", peer=sealed.sender)
-        if blake3(frame.data).digest() != header.digest or len(header.included) != (len(attempt.plan.roster) + 7) // 8:
-            raise NodeError(Code.RND_CHUNK, f"Chunk {frame.chunk} is not what its header says.", peer=sealed.sender)
-        self._setting.codec.check(frame.data, _size(self._setting.grid, frame.chunk))
+        if sealed.sender not in self._owned[frame.chunk] or place != (
+            attempt.epoch,
+            attempt.round,
+            attempt.attempt,
+            frame.chunk,
+        ):
+            raise NodeError(
+                Code.RND_CHUNK, f"The header of chunk {frame.chunk} is not its owner's.", peer=sealed.sender
+            )
+        if len(header.included) != (len(attempt.plan.roster) + 7) // 8:
+            raise NodeError(
+                Code.RND_CHUNK, f"The header of chunk {frame.chunk} has another roster.", peer=sealed.sender
+            )
+        entry = ReducedChunk(digest=header.digest, included=header.included)
+        size = _size(self._setting.grid, frame.chunk)
+        check_reduced(frame.data, entry, frame.chunk, attempt.plan, self._setting.codec, size)
         return header
 
     def _take(self, frame: Frame, header: Header) -> None:
@@ -131,8 +154,8 @@ class Reduction:
         self._headers[frame.chunk] = header
         self._progress()
         self._spawn(self._wake())
-        if len(self.frames) == len(self._owners):
-            self.complete.set()
+        if self.complete:
+            self.ended.set()
 
     async def _wake(self) -> None:
         async with self._change:
@@ -148,8 +171,16 @@ class Reduction:
         if fraction >= self._said + _PROGRESS_STEP or fraction == 1.0:
             self._said = fraction
             self._setting.note(
-                "reduce.progress", round=self.attempt.round, attempt=self.attempt.attempt, fraction=round(fraction, 3)
+                "reduce.progress",
+                round=self.attempt.round,
+                attempt=self.attempt.attempt,
+                fraction=round(fraction, 3),
             )
+
+    @property
+    def complete(self) -> bool:
+        """Whether every reduced chunk is held."""
+        return len(self.frames) == len(self._owners)
 
     @property
     def fraction(self) -> float:
@@ -175,17 +206,21 @@ class Reduction:
         helpers = [
             entry.peer
             for entry in self.attempt.plan.roster
-            if entry.peer not in self._lost and entry.peer != self._setting.me and not self._setting.gone(entry.peer)
+            if entry.peer not in self._lost
+            and entry.peer != self._setting.me
+            and not self._setting.gone(entry.peer)
         ]
 
         def accept(frame: Frame) -> None:
-            self._take(frame, self._verify(frame, None))
+            self._take(frame, self._verify(frame))
 
         await asyncio.gather(*(self._copies(peer, missing, accept) for peer in helpers))
         missing = self._missing_of(owner)
         if not missing:
             return
-        seats = [peer for peer in dict.fromkeys(self.attempt.plan.owners) if peer in helpers] or [self._setting.me]
+        seats = [peer for peer in dict.fromkeys(self.attempt.plan.owners) if peer in helpers] or [
+            self._setting.me
+        ]
         if self._setting.me in self.attempt.plan.owners and self._setting.me not in seats:
             seats.append(self._setting.me)
         self._moves |= {chunk: seats[index % len(seats)] for index, chunk in enumerate(missing)}
@@ -204,9 +239,11 @@ class Reduction:
     async def _copies(self, peer: str, chunks: list[int], accept: Callable[[Frame], None]) -> None:
         try:
             request = self._request(wait=False)(tuple(chunks))
-            async for frame in self._setting.streams.stream(peer, request, progress=self._setting.progress):  # type: ignore[arg-type]
-                if frame.chunk in chunks:
-                    accept(frame)
+            stream = self._setting.streams.stream(PeerId(peer), request, progress=self._setting.progress)
+            async with aclosing(stream) as frames:
+                async for frame in frames:
+                    if frame.chunk in chunks:
+                        accept(frame)
         except NodeError as error:
             self._setting.note("copies.refused", peer=peer, code=str(error.code), reason=error.sentence)
 
@@ -220,6 +257,7 @@ class Reduction:
         self._ownership = order.ownership
         for chunk, owner in changed.items():
             self._owners[chunk] = owner
+            self._owned[chunk].add(owner)
         self._setting.note(
             "reduce.reassigned", round=self.attempt.round, attempt=self.attempt.attempt, chunks=len(changed)
         )

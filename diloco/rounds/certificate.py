@@ -31,7 +31,9 @@ class Certified:
     start: bytes = b""
 
 
-def certify(tip: Value, tip_digest: bytes, data: bytes, attempt: int, votes: Iterable[Sealed[Vote]]) -> Certified:
+def certify(
+    tip: Value, tip_digest: bytes, data: bytes, attempt: int, votes: Iterable[Sealed[Vote]]
+) -> Certified:
     """Check that votes certify a value that follows ``tip``.
 
     Raises:
@@ -43,7 +45,9 @@ def certify(tip: Value, tip_digest: bytes, data: bytes, attempt: int, votes: Ite
         raise NodeError(Code.RND_CHAIN, f"A certified value cannot be read: {error}.") from error
     digest = value_digest(data)
     if (value.epoch, value.round, value.previous) != (tip.epoch, tip.round + 1, tip_digest):
-        raise NodeError(Code.RND_CHAIN, f"The value of round {value.round} does not follow round {tip.round} here.")
+        raise NodeError(
+            Code.RND_CHAIN, f"The value of round {value.round} does not follow round {tip.round} here."
+        )
     held: dict[str, bytes] = {}
     for vote in votes:
         body = vote.message

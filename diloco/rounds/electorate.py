@@ -22,7 +22,9 @@ def draw_order(purpose: str, beacon: bytes, peers: Iterable[str]) -> list[str]:
     return sorted(peers, key=lambda peer: (blake3(prefix + peer.encode()).digest(), peer))
 
 
-def leader_order(run: str, round_number: int, beacon: bytes, electorate: Sequence[Elector], failed: Collection[str]) -> list[str]:
+def leader_order(
+    run: str, round_number: int, beacon: bytes, electorate: Sequence[Elector], failed: Collection[str]
+) -> list[str]:
     """Leaders of a round by attempt: position ``a mod len`` leads attempt a. Recently failed leaders come last."""
     drawn = draw_order(f"leader/{run}/{round_number}", beacon, (elector.peer for elector in electorate))
     return sorted(drawn, key=lambda peer: peer in failed)
@@ -34,7 +36,9 @@ def next_beacon(beacon: bytes, round_number: int, value_parts: bytes = b"") -> b
     Without reveals this is a hash chain from the start record's beacon: unpredictable to nobody, but the same for
     all and not steered by anyone's choice of key within the run.
     """
-    return blake3(b"intellect.beacon\0" + beacon + round_number.to_bytes(8, "big", signed=True) + value_parts).digest()
+    return blake3(
+        b"intellect.beacon\0" + beacon + round_number.to_bytes(8, "big", signed=True) + value_parts
+    ).digest()
 
 
 def next_electorate(
@@ -59,7 +63,11 @@ def next_electorate(
     stayers = [Elector(peer=e.peer) for e in electorate if e.peer in listed and e.peer not in leaving]
     if not stayers:
         return tuple(electorate), True
-    absent = [Elector(peer=e.peer, absent=e.absent + 1) for e in electorate if e.peer not in listed and e.absent == 0]
+    absent = [
+        Elector(peer=e.peer, absent=e.absent + 1)
+        for e in electorate
+        if e.peer not in listed and e.absent == 0
+    ]
     chosen = list(stayers)
     if 2 * len(stayers) >= len(stayers) + len(absent):  # the next tie-breaker is a stayer, so half is enough
         chosen += absent
@@ -71,7 +79,9 @@ def next_electorate(
     return tuple(sorted(chosen, key=lambda elector: elector.peer)), False
 
 
-def next_tie_breaker(current: str, electorate: Sequence[Elector], stayers: Collection[str], beacon: bytes) -> str:
+def next_tie_breaker(
+    current: str, electorate: Sequence[Elector], stayers: Collection[str], beacon: bytes
+) -> str:
     """The tie-breaker stays while present, else the first present stayer in beacon order; never a new seat."""
     present = [e.peer for e in electorate if e.absent == 0 and e.peer in stayers]
     if current in present or not present:

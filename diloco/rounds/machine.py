@@ -99,7 +99,12 @@ def _on_trained(state: State, event: Trained, now: float) -> Step:
 
 def _on_reduced(state: State, event: Reduced, now: float) -> Step:
     attempt = event.attempt
-    if attempt != state.attempt or state.plan is None or state.leader(attempt) != state.me or not state.votes_here:
+    if (
+        attempt != state.attempt
+        or state.plan is None
+        or state.leader(attempt) != state.me
+        or not state.votes_here
+    ):
         return state, []
     value = planning.make_value(state.rules, state.value, state.tip.digest, state.plan, attempt, event.chunks)
     return _close(state, attempt, encode(value))
@@ -192,10 +197,12 @@ def _on_proposal(state: State, sealed: Sealed[Proposal], now: float) -> Step:
         readys = _open_readys(state, proposal.readys, attempt)
     except (NodeError, ValueError) as error:
         return state, [Note("proposal.refused", (("leader", sealed.sender), ("reason", str(error))))]
-    choice = planning.choose(readys)
+    choice = planning.choose(state.value, readys)
     plan = planning.make_plan(state.rules, state.value, readys) if choice.kind == "free" else None
     if choice.kind == "torn" or (choice.kind == "free" and plan is None):
-        return state, [Note("proposal.refused", (("leader", sealed.sender), ("reason", "it leads to no value")))]
+        return state, [
+            Note("proposal.refused", (("leader", sealed.sender), ("reason", "it leads to no value")))
+        ]
     state, effects = _adopt(state, attempt, now)
     state = replace(state, proposal=sealed, plan=plan, forced=choice.value)
     if plan is not None:
@@ -318,8 +325,12 @@ def _commit(state: State, certified: Certified, now: float) -> Step:
         began=now,
         attempt_began=now,
     )
-    if not spent and state.contribution is not None and after.lease == state.lease:
-        after = replace(after, contribution=state.contribution)
+    give = state.contribution
+    kept = (
+        not spent and give is not None and give.tokens > 0
+    )  # a member that had nothing trains its lease anew
+    if kept and after.lease == state.lease:
+        after = replace(after, contribution=give)
     return after, [Commit(certified, spent)]
 
 
@@ -341,7 +352,14 @@ def _adopt(state: State, attempt: int, now: float) -> Step:
         return state, []
     reducing = state.proposal is not None
     state = replace(
-        state, promised=attempt, attempt_began=now, timer=None, proposal=None, plan=None, forced=b"", unheld=frozenset()
+        state,
+        promised=attempt,
+        attempt_began=now,
+        timer=None,
+        proposal=None,
+        plan=None,
+        forced=b"",
+        unheld=frozenset(),
     )
     return state, [Abandon()] if reducing else []
 
@@ -350,10 +368,9 @@ def _speak(state: State, now: float) -> Step:
     """Rule 2: say Ready once the state is there and the lease is trained, and again for every new attempt."""
     if state.base is None or (state.lease is not None and state.contribution is None):
         return state, []
-    seen = max((s.message.attempt for p, s in state.readys.items() if p != state.me), default=0)
     attempt = max(state.promised, state.recovered + 1 if state.recovered >= 0 else 0)
     if state.promised < 0:
-        attempt = max(attempt, seen)
+        attempt = max(attempt, state.highest_seen())
     if state.said >= attempt:
         return state, []
     state, effects = _adopt(state, attempt, now)
@@ -377,6 +394,8 @@ def _speak(state: State, now: float) -> Step:
         voted_close=state.ballot.close if state.ballot else b"",
         admission=b"" if elector or state.me in state.value.members else state.admission,
     )
+    if state.abstains:  # a promise on disk would pass for a vote record after the next restart (rule 9)
+        return state, [*effects, Say(ready)]
     return state, [*effects, _persist(state), Say(ready)]
 
 
@@ -385,7 +404,9 @@ def _follow(state: State, now: float) -> Step:
     voters = {e.peer for e in state.value.electorate}
     if state.said >= 0:
         higher = sorted(
-            s.message.attempt for p, s in state.readys.items() if p in voters and s.message.attempt > state.promised
+            s.message.attempt
+            for p, s in state.readys.items()
+            if p in voters and s.message.attempt > state.promised
         )
         if higher and 3 * len(higher) >= len(voters):
             return _adopt_and_speak(state, higher[-1], now)
@@ -415,9 +436,9 @@ def _run_timer(state: State, now: float) -> Step:
     if state.leader(attempt) in state.gone:
         timer = min(timer, max(now, state.attempt_began) + state.timing.grace.total_seconds())
     state = replace(state, timer=timer)
-    if now >= timer or attempt in state.passed:
-        seen = max(s.message.attempt for s in state.readys.values())
-        return _adopt_and_speak(state, max(attempt + 1, seen), now)
+    passed = attempt in state.passed and len(state.passed) <= len(state.value.electorate)
+    if now >= timer or passed:
+        return _adopt_and_speak(state, max(attempt + 1, state.highest_seen()), now)
     return state, []
 
 
@@ -450,7 +471,7 @@ def _lead(state: State, now: float) -> Step:
     listed = state.listed(attempt)
     if not planning.quorum_of(state.value, listed, attempt):
         return state, []
-    choice = planning.choose(listed)
+    choice = planning.choose(state.value, listed)
     if choice.kind == "torn":
         return _give_up(state, attempt, "two values reported for one attempt")
     if choice.kind == "forced":
@@ -469,13 +490,16 @@ def _propose(state: State, attempt: int, listed: Mapping[str, Ready]) -> Step:
 
 
 def _take_up(state: State, attempt: int, data: bytes, listed: Mapping[str, Ready]) -> Step:
-    """Close the value that was voted for, unchanged; without its bytes look for a quorum without that vote, else pass."""
+    """Close the value that was voted for, unchanged; without its bytes look for a quorum without it, else pass."""
     digest = value_digest(data)
     if digest in state.held:
         return _propose(state, attempt, listed)
     if digest in state.unheld:
         others = {peer: ready for peer, ready in listed.items() if not ready.voted_attempt}
-        if planning.quorum_of(state.value, others, attempt) and planning.base_of(state.value, others) is not None:
+        if (
+            planning.quorum_of(state.value, others, attempt)
+            and planning.base_of(state.value, others) is not None
+        ):
             return _propose(state, attempt, others)
         return _give_up(state, attempt, "bytes lost")
     if digest in state.fetching:

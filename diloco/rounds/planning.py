@@ -129,9 +129,10 @@ class Choice:
     value: bytes = b""
 
 
-def choose(readys: Mapping[str, Ready]) -> Choice:
-    """Apply rule 3 to the Readys that an attempt rests on."""
-    voted = [ready for ready in readys.values() if ready.voted_attempt]
+def choose(tip: Value, readys: Mapping[str, Ready]) -> Choice:
+    """Apply rule 3 to the Readys that an attempt rests on; a vote reported without a seat is none."""
+    voters = {elector.peer for elector in tip.electorate}
+    voted = [ready for peer, ready in readys.items() if ready.voted_attempt and peer in voters]
     if not voted:
         return Choice("free")
     highest = max(ready.voted_attempt for ready in voted)

@@ -166,6 +166,11 @@ class State:
         """Whether peers are a quorum of this round's electorate."""
         return is_quorum(peers, self.value.electorate, self.value.tie_breaker)
 
+    def highest_seen(self) -> int:
+        """The highest attempt that any voter has promised; 0 before."""
+        voters = {elector.peer for elector in self.value.electorate}
+        return max((s.message.attempt for peer, s in self.readys.items() if peer in voters), default=0)
+
     def listed(self, attempt: int) -> dict[str, Ready]:
         """The Readys that a proposal of ``attempt`` would list: voters of exactly that attempt, others of any."""
         voters = {elector.peer for elector in self.value.electorate}

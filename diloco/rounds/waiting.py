@@ -35,7 +35,9 @@ def waiting(state: State, now: float, name: Callable[[str], str] = lambda peer: 
     """
     number = state.round
     if state.finished:
-        return Waiting("finished", "finished", f"All {state.rules.rounds} rounds are done; serving the result.")
+        return Waiting(
+            "finished", "finished", f"All {state.rules.rounds} rounds are done; serving the result."
+        )
     if state.base is None:
         return Waiting("syncing", "state", f"Preparing the outer state of round {number}.")
     if state.lease is not None and state.contribution is None:
@@ -45,10 +47,14 @@ def waiting(state: State, now: float, name: Callable[[str], str] = lambda peer: 
     if attempt in state.closes or any(a == attempt for a, _ in state.votes):
         have = max((len(v) for (a, _), v in state.votes.items() if a == attempt), default=0)
         silent = _silent(state, attempt)
-        sentence = f"Round {number}: {have} of {len(state.value.electorate)} votes are in, led by {name(leader)}."
+        sentence = (
+            f"Round {number}: {have} of {len(state.value.electorate)} votes are in, led by {name(leader)}."
+        )
         return Waiting("voting", "votes", sentence, state.timer, silent)
     if state.plan is not None:
-        sentence = f"Averaging round {number} with {len(state.plan.roster)} contributors, led by {name(leader)}."
+        sentence = (
+            f"Averaging round {number} with {len(state.plan.roster)} contributors, led by {name(leader)}."
+        )
         return Waiting("reducing", "reduce", sentence, state.timer)
     missing = tuple(state.missing())
     ready = len(state.expected()) - len(missing)
@@ -60,7 +66,7 @@ def waiting(state: State, now: float, name: Callable[[str], str] = lambda peer: 
             f"waiting at most {left:.0f} s more for {names}."
         )
         if state.timer is None:
-            sentence = f"Round {number}: {ready} of {len(state.expected())} members ready, no quorum yet; missing {names}."
+            sentence = f"Round {number}: {ready} of {len(state.expected())} members ready, no quorum; missing {names}."
         return Waiting("ready", "readys", sentence, state.ready_deadline(), missing)
     sentence = f"Round {number}: everyone is ready, waiting for the proposal of {name(leader)}."
     return Waiting("ready", "proposal", sentence, state.timer, (leader,))

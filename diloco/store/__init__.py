@@ -1,1 +1,1 @@
-"""What a member keeps on disk: the ledger with its promise, reduced bytes, checkpoints. All of it survives ``kill -9``."""
+"""What a member keeps on disk: ledger and promise, reduced bytes, checkpoints. All of it survives ``kill -9``."""

@@ -91,7 +91,9 @@ class Checkpoints:
             raise NodeError(Code.STO_CORRUPT, f"The checkpoint {path} is damaged: {error}.") from error
         wanted = named if digest is None else digest
         if state_digest(round_number, params, momentum, self._grid) != wanted:
-            raise NodeError(Code.STO_CORRUPT, f"The checkpoint {path} does not have the digest {wanted.hex()[:16]}….")
+            raise NodeError(
+                Code.STO_CORRUPT, f"The checkpoint {path} does not have the digest {wanted.hex()[:16]}…."
+            )
         return params, momentum
 
     def _load(self, path: Path, round_number: int) -> tuple[Floats, Floats, bytes]:
@@ -106,7 +108,10 @@ class Checkpoints:
             if int(meta["round"]) != round_number:
                 raise ValueError("it is of another round")
             size = self._grid.size * 4
-            if header["parameters"]["data_offsets"] != [0, size] or header["momentum"]["data_offsets"] != [size, 2 * size]:
+            if header["parameters"]["data_offsets"] != [0, size] or header["momentum"]["data_offsets"] != [
+                size,
+                2 * size,
+            ]:
                 raise ValueError("it has another size")
             body = np.fromfile(file, dtype="<f4", count=2 * self._grid.size)
             if body.size != 2 * self._grid.size or file.read(1):
@@ -121,4 +126,4 @@ class Checkpoints:
 
 
 def _bytes(values: Floats) -> memoryview:
-    return memoryview(np.ascontiguousarray(values, dtype="<f4")).cast("B")
+    return np.ascontiguousarray(values, dtype="<f4").data.cast("B")

@@ -69,14 +69,20 @@ class Ledger:
         ).fetchone()
         if known is not None:
             if known[0] != certified.digest:
-                raise NodeError(Code.RND_CHAIN, f"The ledger already holds another value of round {value.round}.")
+                raise NodeError(
+                    Code.RND_CHAIN, f"The ledger already holds another value of round {value.round}."
+                )
             return
         data = encode(to_message(certified))
-        self._write("INSERT INTO decided VALUES (?, ?, ?, ?)", (value.epoch, value.round, certified.digest, data))
+        self._write(
+            "INSERT INTO decided VALUES (?, ?, ?, ?)", (value.epoch, value.round, certified.digest, data)
+        )
 
     def tip(self) -> Certified | None:
         """The newest certified value."""
-        row = self._db.execute("SELECT decided FROM decided ORDER BY epoch DESC, round DESC LIMIT 1").fetchone()
+        row = self._db.execute(
+            "SELECT decided FROM decided ORDER BY epoch DESC, round DESC LIMIT 1"
+        ).fetchone()
         return None if row is None else self._read(row[0])
 
     def get(self, round_number: int) -> Certified | None:
@@ -89,7 +95,8 @@ class Ledger:
     def since(self, round_number: int, limit: int = 1000) -> Iterator[Certified]:
         """Certified values from a round on, in order, at most ``limit``."""
         rows = self._db.execute(
-            "SELECT decided FROM decided WHERE round >= ? ORDER BY epoch, round LIMIT ?", (round_number, limit)
+            "SELECT decided FROM decided WHERE round >= ? ORDER BY epoch, round LIMIT ?",
+            (round_number, limit),
         ).fetchall()
         return (self._read(row[0]) for row in rows)
 

@@ -31,7 +31,9 @@ class ReducedStore:
         name = blake3(b"".join(chunk.digest for chunk in chunks)).hexdigest(16)
         return self._folder / f"{epoch}-{round_number}" / f"{name}.bin"
 
-    def write(self, epoch: int, round_number: int, chunks: Sequence[ReducedChunk], data: Sequence[bytes]) -> None:
+    def write(
+        self, epoch: int, round_number: int, chunks: Sequence[ReducedChunk], data: Sequence[bytes]
+    ) -> None:
         """Store reduced chunks durably.
 
         Raises:

@@ -10,13 +10,20 @@ from typing import Any
 import numpy as np
 
 from diloco.architecture import layout_of
-from diloco.config import DeadlineSection, InnerSection, ModelSection, OuterSection, RoundSection, RunSection, RunSections
-from diloco.creation import initial_state
+from diloco.config import (
+    DeadlineSection,
+    InnerSection,
+    ModelSection,
+    OuterSection,
+    RoundSection,
+    RunSection,
+    RunSections,
+)
+from diloco.creation import _initial, grid_of, initial_state
 from diloco.genesis import CorpusFile, Genesis
 from diloco.member.admission import Admission, admit, seats
 from diloco.member.member import Member
 from diloco.member.setting import Outcome, Setting, codec_of, rules_of, timing_of
-from diloco.creation import _initial, grid_of
 from diloco.outer_state import OuterState
 from diloco.rounds import planning
 from diloco.rounds.certificate import Certified
@@ -37,7 +44,13 @@ Gradient = Callable[[int, int, OuterState], np.ndarray]
 
 def tiny_genesis(rounds: int = 4, **changes: Any) -> Genesis:
     """A genesis with a model of some thousand parameters; nothing of its corpus is ever read."""
-    seconds = {"ready_floor": "1 s", "attempt": "3 s", "progress": "1 s", "heartbeat": "250 ms", "silence": "2 s"}
+    seconds = {
+        "ready_floor": "1 s",
+        "attempt": "3 s",
+        "progress": "1 s",
+        "heartbeat": "250 ms",
+        "silence": "2 s",
+    }
     sections = RunSections(
         run=RunSection(rounds=rounds),
         model=ModelSection(hidden=8, layers=1, heads=2, kv_heads=1, intermediate=8, vocab=260, context=8),
@@ -125,7 +138,11 @@ class Post:
             codec=codec_of(genesis),
             endpoint=self.endpoint,
             folder=self.folder,
-            peers=lambda: [post.peer for post in self.fleet.posts if post.peer != self.peer and self.fleet.knows(self, post)],
+            peers=lambda: [
+                post.peer
+                for post in self.fleet.posts
+                if post.peer != self.peer and self.fleet.knows(self, post)
+            ],
             admission=admit(OPERATOR, genesis.run_id, admission),
             emit=self.emit,
         )
@@ -144,7 +161,11 @@ class Post:
         self.build()
         await self.endpoint.start()
         for other in self.fleet.posts:
-            if other is not self and getattr(other, "endpoint", None) is not None and other.endpoint.address is not None:
+            if (
+                other is not self
+                and getattr(other, "endpoint", None) is not None
+                and other.endpoint.address is not None
+            ):
                 other.trust.learn(self.peer, self.tls.certificate_pem, (self.endpoint.address,))
                 self.trust.learn(other.peer, other.tls.certificate_pem, (other.endpoint.address,))
         if self.fleet.started:
@@ -176,7 +197,15 @@ class Post:
 class Fleet:
     """Several posts that know one another."""
 
-    def __init__(self, folder: Path, genesis: Genesis, gradient: Gradient, *, upload: Bytes | None = None, step: float = 0.01) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        genesis: Genesis,
+        gradient: Gradient,
+        *,
+        upload: Bytes | None = None,
+        step: float = 0.01,
+    ) -> None:
         self.folder, self.genesis, self.gradient = folder, genesis, gradient
         self.upload, self.step = upload, step
         self.posts: list[Post] = []
@@ -194,7 +223,9 @@ class Fleet:
     def begin(self) -> None:
         """Write the start record with everyone who is there, and let all run."""
         rules = self.posts[0].member.setting.rules
-        value = planning.make_start(rules, self.genesis.base, {p.peer: p.seated for p in self.posts}, b"\5" * 32)
+        value = planning.make_start(
+            rules, self.genesis.base, {p.peer: p.seated for p in self.posts}, b"\5" * 32
+        )
         data = encode(value)
         sealed = seal(OPERATOR, self.genesis.run_id, Start(value=data))
         start = Certified(value, data, planning.value_digest(data), start=sealed.raw)
@@ -222,7 +253,9 @@ class Fleet:
         seen: dict[int, str] = {}
         for post in self.posts:
             for number, digest in post.digests().items():
-                assert seen.setdefault(number, digest) == digest, f"member {post.number} differs in round {number}"
+                assert seen.setdefault(number, digest) == digest, (
+                    f"member {post.number} differs in round {number}"
+                )
 
 
 @contextlib.asynccontextmanager

@@ -21,4 +21,6 @@ async def test_all_members_hold_equal_bits_after_every_round(tmp_path: Path, cou
         await crowd.all_finished()
         crowd.check_equal()
         assert all(len(post.digests()) == 5 for post in crowd.posts)
-        assert all(commit["roster"] == sorted(p.peer for p in crowd.posts) for commit in crowd.posts[0].of("commit"))
+        assert all(
+            commit["roster"] == sorted(p.peer for p in crowd.posts) for commit in crowd.posts[0].of("commit")
+        )

@@ -7,6 +7,7 @@ import heapq
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from blake3 import blake3
@@ -94,7 +95,9 @@ class Node:
 class Swarm:
     """A run of ``len(names)`` members with seats, driven to a virtual time or a condition."""
 
-    def __init__(self, names: Iterable[str], seed: int = 0, rounds: int = 6, delay: float = 0.05, loss: float = 0.0) -> None:
+    def __init__(
+        self, names: Iterable[str], seed: int = 0, rounds: int = 6, delay: float = 0.05, loss: float = 0.0
+    ) -> None:
         self.random = random.Random(seed)
         self.delay, self.loss = delay, loss
         self.now = 0.0
@@ -113,7 +116,9 @@ class Swarm:
             max_voters=31,
             ghost_rounds=0,
             unseal_ready=lambda raw: unseal(raw, run=RUN, expect=Ready, verifier=keyed_verify),
-            seat_of=lambda raw, peer: Seat(True, blake3(raw).digest()) if raw == b"admit " + peer.encode() else None,
+            seat_of=lambda raw, peer: (
+                Seat(True, blake3(raw).digest()) if raw == b"admit " + peer.encode() else None
+            ),
         )
         self.timing = Timing()
         self.base = blake3(b"initial").digest()
@@ -181,7 +186,11 @@ class Swarm:
         state = self._fresh(name, tip)
         promise = node.disk.promise
         if promise is not None and (promise.epoch, promise.round) == (state.epoch, state.round):
-            ballot = Ballot(promise.voted_attempt - 1, promise.voted_value, promise.voted_close) if promise.voted_attempt else None
+            ballot = (
+                Ballot(promise.voted_attempt - 1, promise.voted_value, promise.voted_close)
+                if promise.voted_attempt
+                else None
+            )
             state = replace(state, promised=promise.promised, recovered=promise.promised, ballot=ballot)
             if ballot:
                 node.holds.add(planning.value_digest(ballot.value))
@@ -221,7 +230,9 @@ class Swarm:
                 other = self.nodes.get(peer)
                 if other is not None:
                     self.later(self.delay, node.name, Tick())
-                    self.at(self.now + self.delay, lambda: self._send_chain(other, node.name, node.state.round))
+                    self.at(
+                        self.now + self.delay, lambda: self._send_chain(other, node.name, node.state.round)
+                    )
             case Resync(base):
                 node.disk.states[-1] = base
                 self.later(2.0, node.name, StateReady(node.state.round, base))
@@ -240,7 +251,11 @@ class Swarm:
 
     def _post(self, node: Node, sealed: Sealed[Any]) -> None:
         for other in self.nodes.values():
-            if other.name != node.name and not self.cut(node.name, other.name) and self.random.random() >= self.loss:
+            if (
+                other.name != node.name
+                and not self.cut(node.name, other.name)
+                and self.random.random() >= self.loss
+            ):
                 self.later(self.delay * (0.5 + self.random.random()), other.name, Arrived(sealed))
                 self.later(self.delay, other.name, Seen(node.name))
 
@@ -250,7 +265,11 @@ class Swarm:
         def done() -> None:
             if node.life != life or node.state.round != round_number:
                 return
-            included = [i for i, c in enumerate(plan.roster) if self.nodes[c.peer].alive and not self.cut(node.name, c.peer)]
+            included = [
+                i
+                for i, c in enumerate(plan.roster)
+                if self.nodes[c.peer].alive and not self.cut(node.name, c.peer)
+            ]
             bits = planning.bitmap(included, len(plan.roster))
             named = b"".join(plan.roster[i].peer.encode() for i in included)
             chunks = tuple(
@@ -323,13 +342,15 @@ class Swarm:
             for mine, theirs in zip(node.disk.chain, longest, strict=False):
                 assert mine.digest == theirs.digest, f"{node.name} has another round {mine.value.round}"
         taken: set[int] = set()
-        for before, after in zip(longest, longest[1:], strict=False):
+        for before, after in pairwise(longest):
             leases = {lease.peer: lease for lease in before.value.leases}
             for position, entry in enumerate(after.value.roster):
                 if any(planning.included(chunk, position) for chunk in after.value.chunks):
                     lease = leases[entry.peer]
                     span = set(range(lease.start, lease.start + entry.samples))
-                    assert not span & taken, f"{entry.peer} trained positions twice in round {after.value.round}"
+                    assert not span & taken, (
+                        f"{entry.peer} trained positions twice in round {after.value.round}"
+                    )
                     taken |= span
         last = longest[-1].value
         open_spans = {p for lease in last.leases for p in range(lease.start, lease.start + lease.count)}

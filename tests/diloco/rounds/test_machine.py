@@ -123,7 +123,9 @@ def test_storms_of_loss_kills_and_restarts_never_split_the_chain(seed: int) -> N
             swarm.loss = 0.0
 
     swarm.at(4.0, storm)
-    swarm.run(until=3000, when=lambda: swarm.now > 170 and all(n.state.finished for n in swarm.nodes.values()))
+    swarm.run(
+        until=3000, when=lambda: swarm.now > 170 and all(n.state.finished for n in swarm.nodes.values())
+    )
     swarm.check()
     assert all(node.state.finished for node in swarm.nodes.values()), rounds_done(swarm)
 
