@@ -32,6 +32,10 @@ def common_options(keepalive: timedelta) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", most),
         ("grpc.keepalive_time_ms", milliseconds(keepalive)),
         ("grpc.keepalive_timeout_ms", milliseconds(keepalive)),
+        (
+            "grpc.http2.ping_timeout_ms",
+            milliseconds(keepalive),
+        ),  # a minute otherwise, whatever keep-alive says
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
     ]

@@ -49,8 +49,12 @@ def from_call(error: grpc.aio.AioRpcError, peer: PeerId, name: str) -> NodeError
 
 def _refused_in_handshake(details: str) -> bool:
     """Whether a connection was accepted and then closed before it was usable, as a server does to a stranger."""
-    return "failed to connect" in details and any(
-        sign in details for sign in ("Socket closed", "Connection reset", "andshake", "CERTIFICATE", "SSL")
+    lowered = details.lower()
+    ours = ("timeout", "timed out", "endpoint closing")  # this side gave up
+    if "failed to connect" not in lowered or any(sign in lowered for sign in ours):
+        return False
+    return any(
+        sign in lowered for sign in ("socket closed", "connection reset", "handshake", "certificate", "ssl")
     )
 
 

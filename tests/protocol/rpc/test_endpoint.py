@@ -6,11 +6,12 @@ import gc
 import socket
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 import psutil
 import pytest
 
+from protocol import limits
 from protocol.envelope import seal
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
@@ -295,6 +296,64 @@ async def test_a_dead_peer_is_unreachable_at_once_and_again(pair: Pair) -> None:
             assert (
                 await refusal(pair.caller.request(pair.server.peer_id, Ask("x")))
             ).code is Code.NET_UNREACHABLE
+
+
+async def test_a_peer_that_accepts_and_says_nothing_is_unreachable(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CONNECT_TIMEOUT", timedelta(milliseconds=200))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = Address("127.0.0.1", silent.getsockname()[1])
+        pair.caller.trust.learn(pair.server.peer_id, pair.server.tls.certificate_pem, (address,))
+        call = pair.caller.request(pair.server.peer_id, Ask("x"), timeout=timedelta(minutes=1))
+        assert (await refusal(call)).code is Code.NET_UNREACHABLE
+
+
+async def test_a_call_to_a_peer_whose_process_stands_still_ends_without_its_deadline(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "KEEPALIVE_CONTROL", timedelta(milliseconds=200))
+    async with Wire(pair.server) as wire:
+        pair.caller.trust.learn(pair.server.peer_id, pair.server.tls.certificate_pem, (wire.address,))
+        assert await pair.caller.request(pair.server.peer_id, Ask("x")) == Word("X")
+        wire.flows.clear()
+        call = pair.caller.request(pair.server.peer_id, Ask("x"), timeout=timedelta(minutes=1))
+        assert (await refusal(call)).code is Code.NET_UNREACHABLE
+
+
+class Wire:
+    """A way to an endpoint that can stop passing bytes on, as a stopped process does, with its connections open."""
+
+    def __init__(self, server: Endpoint) -> None:
+        assert server.address is not None
+        self._behind = server.address
+        self.flows = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self.flows.set()
+        self._server = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
+        self.address = Address("127.0.0.1", self._server.sockets[0].getsockname()[1])
+        return self
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(*self._behind)
+        self._tasks += [
+            asyncio.ensure_future(self._copy(reader, far_writer)),
+            asyncio.ensure_future(self._copy(far_reader, writer)),
+        ]
+
+    async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while data := await source.read(65_536):
+            await self.flows.wait()
+            target.write(data)
+        target.close()
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._server.close()
 
 
 async def test_a_call_under_way_ends_when_the_peer_stops(pair: Pair) -> None:
