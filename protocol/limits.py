@@ -53,7 +53,7 @@ BACKOFF_LAST = timedelta(seconds=3)
 """The longest pause between attempts to connect."""
 
 KEEPALIVE_CONTROL = timedelta(seconds=5)
-"""A quiet control connection is probed after this, and given up after as long again without an answer."""
+"""A control connection is probed after this, and given up after twice as long without an answer."""
 
 KEEPALIVE_BULK = timedelta(seconds=30)
 """The same for bulk connections, whose probes queue behind megabytes on a slow link."""

@@ -31,11 +31,9 @@ def common_options(keepalive: timedelta) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", most),
         ("grpc.max_send_message_length", most),
         ("grpc.keepalive_time_ms", milliseconds(keepalive)),
-        ("grpc.keepalive_timeout_ms", milliseconds(keepalive)),
-        (
-            "grpc.http2.ping_timeout_ms",
-            milliseconds(keepalive),
-        ),  # a minute otherwise, whatever keep-alive says
+        ("grpc.keepalive_timeout_ms", milliseconds(2 * keepalive)),
+        # a minute unless it is said here too, whatever the line above says
+        ("grpc.http2.ping_timeout_ms", milliseconds(2 * keepalive)),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
     ]
