@@ -8,7 +8,7 @@ from diloco.member.messages import AskLedger
 from diloco.member.setting import Setting
 from diloco.rounds.certificate import Certified, certify
 from diloco.rounds.planning import parse_value, value_digest
-from diloco.rounds.statements import START_ROUND, Decided, Start, Value, Vote
+from diloco.rounds.statements import START_ROUND, Decided, Reset, Start, Value, Vote
 from diloco.store.ledger import Ledger, to_message
 from protocol.envelope import unseal
 from protocol.errors import Code, NodeError
@@ -53,14 +53,32 @@ class Chain:
             raise NodeError(Code.RND_CHAIN, "The start record does not begin this run.")
         return Certified(value, data, value_digest(data), start=raw)
 
+    def read_reset(self, tip: Certified, raw: bytes) -> Certified:
+        """Verify a reset: the operator's signature, a later epoch, a last value that this member's chain has.
+
+        Raises:
+            NodeError: ``RND_CHAIN`` and those of the envelope.
+        """
+        sealed = unseal(raw, run=self._setting.run, expect=Reset)
+        if sealed.sender != self._setting.genesis.operator:
+            raise NodeError(Code.RND_CHAIN, "A reset is not signed by the run's operator.", peer=sealed.sender)
+        data = sealed.message.value
+        value = _parsed(data)
+        last = tip if tip.value.round == value.round else self.ledger.get(value.round)
+        if value.epoch <= tip.value.epoch or last is None or last.digest != value.previous:
+            raise NodeError(Code.RND_CHAIN, f"The reset to epoch {value.epoch} does not follow this member's chain.")
+        return Certified(value, data, value_digest(data), start=raw)
+
     def read(self, tip: Certified | None, decided: Decided) -> Certified:
         """Verify that a message holds the certified value after ``tip``.
 
         Raises:
             NodeError: ``RND_CHAIN``, ``RND_CERTIFICATE`` or one of the envelope.
         """
+        if decided.start:
+            return self.read_start(decided.start) if tip is None else self.read_reset(tip, decided.start)
         if tip is None:
-            return self.read_start(decided.start)
+            raise NodeError(Code.RND_CHAIN, "The chain does not begin with a start record.")
         votes = [unseal(raw, run=self._setting.run, expect=Vote) for raw in decided.votes]
         return certify(tip.value, tip.digest, decided.value, decided.attempt, votes)
 
@@ -70,9 +88,11 @@ class Chain:
         Raises:
             NodeError: The peer cannot be asked, or what it shows does not hold.
         """
-        first = START_ROUND if tip is None else tip.value.round + 1
         found: list[Certified] = []
-        question = AskLedger(round=first, limit=limit)
+        if tip is None:
+            question = AskLedger(round=START_ROUND - 1, limit=limit)
+        else:
+            question = AskLedger(epoch=tip.value.epoch, round=tip.value.round, limit=limit)
         async with aclosing(self._setting.endpoint.stream(peer, question, progress=_PROGRESS)) as answers:
             async for decided in answers:
                 tip = self.read(tip, decided)
@@ -107,7 +127,7 @@ class Chain:
 
     async def on_ask_ledger(self, message: AskLedger, context: Context) -> AsyncIterator[Decided]:
         """Answer with certified values."""
-        for certified in self.ledger.since(message.round, min(message.limit, 100)):
+        for certified in self.ledger.after(message.epoch, message.round, min(message.limit, 100)):
             yield to_message(certified)
 
 

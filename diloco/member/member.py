@@ -40,9 +40,12 @@ from diloco.rounds.events import (
     Held,
     Leave,
     Note,
+    OrderCame,
     Persist,
     Reduce,
     Reduced,
+    Renew,
+    ResetCame,
     Resync,
     Say,
     Seen,
@@ -53,7 +56,7 @@ from diloco.rounds.events import (
 )
 from diloco.rounds.machine import advance
 from diloco.rounds.state import Ballot, State
-from diloco.rounds.statements import Lease, Ready, Reassign
+from diloco.rounds.statements import Lease, Order, Ready, Reassign
 from diloco.rounds.waiting import Waiting, waiting
 from diloco.store.checkpoints import Checkpoints
 from diloco.store.ledger import Ledger, to_message
@@ -273,10 +276,55 @@ class Member:
                 self.ledger.append(self._chain.read_start(message.start))
             return
         try:
-            self.post(Decision(self._chain.read(self.state.tip, message)))
+            certified = self._chain.read(self.state.tip, message)
+            self.post(ResetCame(certified) if certified.start else Decision(certified))
         except NodeError as error:
             if error.code != Code.RND_CHAIN:  # one that is older or newer than the tip is no news
                 self.setting.emit("decided.refused", code=str(error.code), reason=error.sentence)
+
+    def ordered(self, sealed: Sealed[Order]) -> None:
+        """The operator's order came; anyone may pass it on."""
+        if self.state is None or sealed.sender != self.setting.genesis.operator:
+            return
+        if sealed.message.number > self.state.value.order_number:
+            self.post(OrderCame(sealed))
+
+    def give_order(self, sealed: Sealed[Order]) -> None:
+        """Take an order and give it to all members."""
+        self.ordered(sealed)
+        for peer in self._audience():
+            self._mail.tell(peer, sealed)
+
+    def give_reset(self, raw: bytes) -> None:
+        """Take a reset and give it to all members.
+
+        Raises:
+            NodeError: It does not follow this member's chain.
+        """
+        assert self.state is not None
+        certified = self._chain.read_reset(self.state.tip, raw)
+        self.post(ResetCame(certified))
+        for peer in self._audience():
+            self._mail.tell(peer, self._seal(to_message(certified)))
+
+    def _renew(self, certified: Certified) -> None:
+        value = certified.value
+        self.ledger.append(certified)
+        self._mail.settle()
+        self.setting.emit(
+            "reset", epoch=value.epoch, round=value.round, value=certified.digest.hex(),
+            electorate=[e.peer for e in value.electorate],
+        )  # fmt: skip
+        self._tasks.spawn(self._restate(certified), "new epoch")
+
+    async def _restate(self, certified: Certified) -> None:
+        """Report the state that a new epoch begins from; restore it where this member was ahead or beside."""
+        await self._training.interrupt()
+        async with self._workers:
+            there = self._applied is not None and self._applied.round == certified.value.round + 1
+            if not there or self._applied is None or self._applied.digest != certified.value.base:
+                self._applied = await self._restoring.restore(certified.value, self._holders(certified.value.round))
+        self.post(StateReady(self._applied.round, self._applied.digest))
 
     def _seen(self, peer: PeerId) -> None:
         self.setting.emit("peer.seen", peer=peer)
@@ -319,6 +367,8 @@ class Member:
                 self._tasks.spawn(self._fetch(value, plan), "fetch")
             case Commit(certified, spent):
                 self._commit(certified, spent)
+            case Renew(certified):
+                self._renew(certified)
             case Answer(peer, round_number):
                 self._answer(PeerId(peer), round_number)
             case CatchUp(peer):
@@ -419,7 +469,7 @@ class Member:
         if now - self._answered.get(peer, -1.0) < 1.0:
             return
         self._answered[peer] = now
-        for certified in self.ledger.since(round_number, 8):
+        for certified in self.ledger.after(0, round_number - 1, 8):
             self._mail.tell(peer, self._seal(to_message(certified)))
 
     def catch_up(self, peer: PeerId) -> None:
@@ -432,7 +482,7 @@ class Member:
         try:
             assert self.state is not None
             for certified in await self._chain.ask(peer, self.state.tip):
-                self.post(Decision(certified))
+                self.post(ResetCame(certified) if certified.start else Decision(certified))
         except NodeError as error:
             self.setting.emit("chain.refused", peer=peer, code=str(error.code), reason=error.sentence)
         finally:

@@ -47,9 +47,11 @@ class AskLedger:
     """Asks for certified values in order.
 
     Attributes:
-        round: The first one wanted; -1 is the start record.
+        round: Those after this round are wanted; -2 for all, the start record included.
         limit: Most values in the answer.
+        epoch: The epoch of that round's value.
     """
 
     round: int = field(1, kind="sint64")
     limit: int = field(2, default=100)
+    epoch: int = field(3, default=0)

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from diloco.member.chain import Chain
 from diloco.member.holding import Holding
 from diloco.member.presence import Presence
-from diloco.rounds.statements import Close, Decided, Pass, Proposal, Ready, Reassign, Vote
+from diloco.rounds.statements import Close, Decided, Order, Pass, Proposal, Ready, Reassign, Vote
 from protocol.envelope import Sealed
 from protocol.rpc import Context, Endpoint
 
@@ -19,6 +19,10 @@ class Listener(Protocol):
 
     def reassigned(self, sealed: Sealed[Reassign]) -> None:
         """A leader moved chunks."""
+        ...
+
+    def ordered(self, sealed: Sealed[Order]) -> None:
+        """The operator's order came."""
         ...
 
     def decided(self, message: Decided) -> None:
@@ -41,6 +45,7 @@ class Reception:
             self.on_pass,
             self.on_reassign,
             self.on_decided,
+            self.on_order,
             presence.on_heartbeat,
             presence.on_goodbye,
             chain.on_ask_ledger,
@@ -82,3 +87,8 @@ class Reception:
     async def on_decided(self, message: Decided, context: Context) -> None:
         """Take a decided value."""
         self._listener.decided(message)
+
+    async def on_order(self, message: Order, context: Context) -> None:
+        """Take an operator's order."""
+        if context.sealed is not None:
+            self._listener.ordered(context.sealed)

@@ -14,8 +14,9 @@ from diloco.genesis import Genesis
 from diloco.layout import Grid
 from diloco.rounds.planning import Rules, Seat
 from diloco.rounds.state import Timing
-from diloco.rounds.statements import Lease, Ready
+from diloco.rounds.statements import Lease, Order, Ready
 from protocol.envelope import Sealed, unseal
+from protocol.errors import Code, NodeError
 from protocol.rpc import Endpoint
 from protocol.units import PeerId, RunId
 
@@ -116,6 +117,12 @@ def rules_of(genesis: Genesis, seat_of: Callable[[bytes, str], Seat | None]) -> 
     def unseal_ready(raw: bytes) -> Sealed[Ready]:
         return unseal(raw, run=run, expect=Ready)
 
+    def unseal_order(raw: bytes) -> Sealed[Order]:
+        order = unseal(raw, run=run, expect=Order)
+        if order.sender != genesis.operator:
+            raise NodeError(Code.RND_CHAIN, "An order is not signed by the run's operator.", peer=order.sender)
+        return order
+
     return Rules(
         run=run,
         rounds=sections.run.rounds,
@@ -127,6 +134,7 @@ def rules_of(genesis: Genesis, seat_of: Callable[[bytes, str], Seat | None]) -> 
         max_voters=sections.round.max_voters,
         ghost_rounds=sections.round.ghost_rounds,
         unseal_ready=unseal_ready,
+        unseal_order=unseal_order,
         seat_of=seat_of,
     )
 

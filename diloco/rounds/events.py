@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from diloco.rounds.certificate import Certified
 from diloco.rounds.planning import Plan
-from diloco.rounds.statements import Close, Pass, Proposal, Ready, ReducedChunk, Vote
+from diloco.rounds.statements import Close, Order, Pass, Proposal, Ready, ReducedChunk, Vote
 from protocol.envelope import Sealed
 
 Statement = Ready | Proposal | Close | Vote | Pass
@@ -84,6 +84,20 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class OrderCame:
+    """An operator's order, its envelope verified; this member's next Ready shows it."""
+
+    order: Sealed[Order]
+
+
+@dataclass(frozen=True)
+class ResetCame:
+    """The operator began a new epoch; the reset has been verified."""
+
+    certified: Certified
+
+
+@dataclass(frozen=True)
 class Gone:
     """A peer is believed dead: connection refused, or silent for too long."""
 
@@ -107,7 +121,21 @@ class Tick:
     """Time has passed."""
 
 
-Event = StateReady | Trained | Arrived | Reduced | Held | Unheld | Decision | Gone | Seen | Leave | Tick
+Event = (
+    StateReady
+    | Trained
+    | Arrived
+    | Reduced
+    | Held
+    | Unheld
+    | Decision
+    | OrderCame
+    | ResetCame
+    | Gone
+    | Seen
+    | Leave
+    | Tick
+)
 
 # ---- effects
 
@@ -172,6 +200,13 @@ class Commit:
 
 
 @dataclass(frozen=True)
+class Renew:
+    """A new epoch begins here: store the reset, and restore the state that it names where this member has another."""
+
+    certified: Certified
+
+
+@dataclass(frozen=True)
 class Answer:
     """A peer spoke of a decided round: send it the certificates from that round on."""
 
@@ -201,4 +236,4 @@ class Note:
     fields: tuple[tuple[str, object], ...] = ()
 
 
-Effect = Persist | Say | Reduce | Abandon | Fetch | Commit | Answer | CatchUp | Resync | Note
+Effect = Persist | Say | Reduce | Abandon | Fetch | Commit | Renew | Answer | CatchUp | Resync | Note

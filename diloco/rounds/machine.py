@@ -36,9 +36,12 @@ from diloco.rounds.events import (
     Held,
     Leave,
     Note,
+    OrderCame,
     Persist,
     Reduce,
     Reduced,
+    Renew,
+    ResetCame,
     Resync,
     Say,
     Seen,
@@ -56,6 +59,7 @@ from protocol.messages import encode
 
 Step = tuple[State, list[Effect]]
 
+_MOST_ORDERS = 16  # operator orders that one Ready shows
 _MOST_BODIES = 64  # values kept in one round that are not decided yet
 
 
@@ -70,7 +74,7 @@ def advance(state: State, event: Event, now: float) -> tuple[State, tuple[Effect
     Returns:
         The state after, and the effects to be carried out in this order.
     """
-    if state.finished and not isinstance(event, Arrived | Decision | StateReady):
+    if state.finished and not isinstance(event, Arrived | Decision | StateReady | ResetCame):
         return state, ()
     state, effects = _HANDLERS[type(event)](state, event, now)
     while not state.finished:
@@ -138,6 +142,26 @@ def _on_decision(state: State, event: Decision, now: float) -> Step:
     if event.certified.value.previous != state.tip.digest:
         return state, []
     return _commit(state, event.certified, now)
+
+
+def _on_order(state: State, event: OrderCame, now: float) -> Step:
+    """Rule 11: an order waits for the next Ready; one that a value has overtaken is void."""
+    order = event.order
+    numbers = {held.message.number for held in state.orders}
+    if order.message.number <= state.value.order_number or order.message.number in numbers:
+        return state, []
+    orders = sorted((*state.orders, order), key=lambda held: held.message.number)
+    return replace(state, orders=tuple(orders[:_MOST_ORDERS])), []
+
+
+def _on_reset(state: State, event: ResetCame, now: float) -> Step:
+    """Rule 15: chains are ordered by epoch, then round."""
+    if event.certified.value.epoch <= state.epoch:
+        return state, []
+    after = _after(state, event.certified, now)
+    if state.contribution is not None and after.lease == state.lease:
+        after = replace(after, contribution=state.contribution)
+    return after, [Abandon(), Renew(event.certified)]
 
 
 def _on_gone(state: State, event: Gone, now: float) -> Step:
@@ -311,7 +335,18 @@ def _commit(state: State, certified: Certified, now: float) -> Step:
         entry.peer == state.me and any(planning.included(chunk, i) for chunk in value.chunks)
         for i, entry in enumerate(value.roster)
     )
-    after = State(
+    after = _after(state, certified, now)
+    give = state.contribution
+    kept = give is not None and give.tokens > 0 and after.lease == state.lease  # nothing is not kept
+    if kept and not spent:
+        after = replace(after, contribution=give)
+    return after, [Commit(certified, spent)]
+
+
+def _after(state: State, certified: Certified, now: float) -> State:
+    """The state in which the round after a certified value begins."""
+    value = certified.value
+    return State(
         me=state.me,
         rules=state.rules,
         timing=state.timing,
@@ -324,14 +359,8 @@ def _commit(state: State, certified: Certified, now: float) -> Step:
         gone=state.gone,
         began=now,
         attempt_began=now,
+        orders=tuple(order for order in state.orders if order.message.number > value.order_number),
     )
-    give = state.contribution
-    kept = (
-        not spent and give is not None and give.tokens > 0
-    )  # a member that had nothing trains its lease anew
-    if kept and after.lease == state.lease:
-        after = replace(after, contribution=give)
-    return after, [Commit(certified, spent)]
 
 
 def _persist(state: State) -> Persist:
@@ -393,6 +422,7 @@ def _speak(state: State, now: float) -> Step:
         voted_value=state.ballot.value if state.ballot else b"",
         voted_close=state.ballot.close if state.ballot else b"",
         admission=b"" if elector or state.me in state.value.members else state.admission,
+        orders=tuple(order.raw for order in state.orders),
     )
     if state.abstains:  # a promise on disk would pass for a vote record after the next restart (rule 9)
         return state, [*effects, Say(ready)]
@@ -490,7 +520,7 @@ def _propose(state: State, attempt: int, listed: Mapping[str, Ready]) -> Step:
 
 
 def _take_up(state: State, attempt: int, data: bytes, listed: Mapping[str, Ready]) -> Step:
-    """Close the value that was voted for, unchanged; without its bytes look for a quorum without it, else pass."""
+    """Close the value that was voted for, unchanged; without its bytes look for a quorum without that vote, else pass."""
     digest = value_digest(data)
     if digest in state.held:
         return _propose(state, attempt, listed)
@@ -520,6 +550,8 @@ _HANDLERS: dict[type, Callable[[State, Any, float], Step]] = {
     Held: _on_held,
     Unheld: _on_unheld,
     Decision: _on_decision,
+    OrderCame: _on_order,
+    ResetCame: _on_reset,
     Gone: _on_gone,
     Seen: _on_seen,
     Leave: _on_leave,

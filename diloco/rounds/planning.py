@@ -23,11 +23,14 @@ from diloco.rounds.statements import (
     Contributor,
     Elector,
     Ghost,
+    Order,
     Ready,
     ReducedChunk,
+    Taken,
     Value,
 )
 from protocol.envelope import Sealed
+from protocol.errors import NodeError
 from protocol.messages import decode, encode
 
 
@@ -59,6 +62,7 @@ class Rules:
         max_voters: Most seats that vote.
         ghost_rounds: Values for which a newcomer follows before it contributes.
         unseal_ready: Verifies the envelope of a Ready and decodes it; raises ``NodeError``.
+        unseal_order: Verifies the envelope of an operator's order and decodes it; raises ``NodeError``.
         seat_of: Verifies an admission for a peer; None when it is not one.
     """
 
@@ -72,6 +76,7 @@ class Rules:
     max_voters: int
     ghost_rounds: int
     unseal_ready: Callable[[bytes], Sealed[Ready]]
+    unseal_order: Callable[[bytes], Sealed[Order]]
     seat_of: Callable[[bytes, str], Seat | None]
 
 
@@ -107,7 +112,9 @@ def leaders(rules: Rules, tip: Value) -> list[str]:
 def base_of(tip: Value, readys: Mapping[str, Ready]) -> bytes | None:
     """The state digest that a quorum of the electorate reports (rule 12), if any."""
     for base, _ in Counter(ready.base for ready in readys.values()).most_common():
-        if is_quorum([peer for peer, ready in readys.items() if ready.base == base], tip.electorate, tip.tie_breaker):
+        if is_quorum(
+            [peer for peer, ready in readys.items() if ready.base == base], tip.electorate, tip.tie_breaker
+        ):
             return base
     return None
 
@@ -153,13 +160,20 @@ def make_plan(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> Plan | N
         if ready.base == base and peer in leased and _gives(ready, len(rules.chunk_sizes))
     }
     tokens = {
-        peer: min(ready.tokens, leased[peer] * rules.tokens_per_sample, ready.samples * rules.tokens_per_sample)
+        peer: min(
+            ready.tokens, leased[peer] * rules.tokens_per_sample, ready.samples * rules.tokens_per_sample
+        )
         for peer, ready in willing.items()
     }
     tokens = {peer: count for peer, count in tokens.items() if count > 0}
     weights = _weights(rules, tokens, seated)
     roster = tuple(
-        Contributor(peer=peer, weight=weights[peer], tokens=tokens[peer], samples=min(willing[peer].samples, leased[peer]))
+        Contributor(
+            peer=peer,
+            weight=weights[peer],
+            tokens=tokens[peer],
+            samples=min(willing[peer].samples, leased[peer]),
+        )
         for peer in sorted(weights)
     )
     owners = [peer for peer in sorted(weights) if peer in seated]
@@ -212,20 +226,27 @@ def make_value(
     rules: Rules, tip: Value, tip_digest: bytes, plan: Plan, attempt: int, chunks: Sequence[ReducedChunk]
 ) -> Value:
     """The value of a free proposal: a pure function of the value before, the plan, the attempt and the reduced chunks."""
-    listed = set(plan.readys)
+    taken, banned = take_orders(rules, tip, plan.readys)
+    listed = set(plan.readys) - banned
     leaving = {peer for peer, ready in plan.readys.items() if ready.leaving}
-    seats = {peer: rules.seat_of(ready.admission, peer) for peer, ready in plan.readys.items() if ready.admission}
+    seats = {
+        peer: rules.seat_of(ready.admission, peer) for peer, ready in plan.readys.items() if ready.admission
+    }
     voters = {elector.peer for elector in tip.electorate}
     followed = {ghost.peer: ghost.rounds for ghost in tip.ghosts}
     arrivals = sorted(
         (seat.digest, peer, seat.seated)
         for peer, seat in seats.items()
-        if seat is not None and peer not in voters and peer not in tip.members
+        if seat is not None and peer not in voters and peer not in tip.members and peer not in banned
         and plan.readys[peer].base == plan.base and peer not in leaving
     )  # fmt: skip
     ripe = [(peer, seated) for _, peer, seated in arrivals if followed.get(peer, 0) >= rules.ghost_rounds]
     electorate, stopped = next_electorate(
-        tip.electorate, listed, leaving, [peer for peer, seated in ripe if seated], rules.max_voters
+        [e for e in tip.electorate if e.peer not in banned],
+        listed,
+        leaving,
+        [peer for peer, seated in ripe if seated],
+        rules.max_voters,
     )
     stayers = {e.peer for e in electorate if e.absent == 0}
     members = tuple(
@@ -270,13 +291,78 @@ def make_value(
         failed_last=tip.failed_leaders,
         failed_before=tip.failed_last,
         boots=tuple(
-            Boot(peer=peer, nonce=ready.boot) for peer, ready in sorted(plan.readys.items()) if ready.lost_record
+            Boot(peer=peer, nonce=ready.boot)
+            for peer, ready in sorted(plan.readys.items())
+            if ready.lost_record
         ),
         left=tuple(sorted(leaving)),
         beacon=next_beacon(tip.beacon, tip.round + 1),
         tokens=total,
         partial_tokens=_partial_tokens(rules, plan, chunks),
         stopped=stopped,
+        orders=taken,
+        order_number=max((order.number for order in taken), default=tip.order_number),
+        banned=tuple(sorted(banned)),
+    )
+
+
+def take_orders(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> tuple[tuple[Taken, ...], set[str]]:
+    """The operator orders that the listed Readys hold and no value has taken up, and who is banned after them (rule 11).
+
+    They act in order of number; of two with one number the one with the lower digest counts.
+    """
+    held: dict[int, Sealed[Order]] = {}
+    for raw in sorted({raw for ready in readys.values() for raw in ready.orders}):
+        try:
+            order = rules.unseal_order(raw)
+        except NodeError:
+            continue
+        number = order.message.number
+        if number > tip.order_number and (number not in held or order.digest < held[number].digest):
+            held[number] = order
+    banned = set(tip.banned)
+    for number in sorted(held):
+        order = held[number]
+        if order.message.kind == "ban":
+            banned.add(order.message.peer)
+        elif order.message.kind == "unban":
+            banned.discard(order.message.peer)
+    return tuple(Taken(number=number, digest=held[number].digest) for number in sorted(held))[:64], banned
+
+
+def make_reset(
+    rules: Rules, tip: Value, tip_digest: bytes, base: bytes, peers: Mapping[str, bool], beacon: bytes
+) -> Value:
+    """The value of a reset: the chain goes on after ``tip`` in the next epoch, with another electorate (rule 15).
+
+    Args:
+        rules: The run's rules.
+        tip: The last value that stands.
+        tip_digest: Its digest.
+        base: State digest after it.
+        peers: Who asked; True where the admission has a seat.
+        beacon: 32 random bytes.
+    """
+    voters = sorted(peer for peer, seated in peers.items() if seated)[: rules.max_voters]
+    members = set(peers) - set(voters)
+    stays = {*voters, *members}
+    books = assign(
+        settle(Ledger(tip.leases, tip.returned, tip.cursor), {}, stays), sorted(stays), rules.samples
+    )
+    return Value(
+        epoch=tip.epoch + 1,
+        round=tip.round,
+        previous=tip_digest,
+        base=base,
+        leases=books.leases,
+        cursor=books.cursor,
+        returned=books.returned,
+        electorate=tuple(Elector(peer=peer) for peer in voters),
+        members=tuple(sorted(members)),
+        tie_breaker=draw_order("tie-breaker", beacon, voters)[0] if voters else "",
+        beacon=beacon,
+        order_number=tip.order_number,
+        banned=tip.banned,
     )
 
 
@@ -310,7 +396,9 @@ def _partial_tokens(rules: Rules, plan: Plan, chunks: Sequence[ReducedChunk]) ->
     size = sum(rules.chunk_sizes)
     partial = 0
     for position, entry in enumerate(plan.roster):
-        missing = sum(n for n, chunk in zip(rules.chunk_sizes, chunks, strict=True) if not included(chunk, position))
+        missing = sum(
+            n for n, chunk in zip(rules.chunk_sizes, chunks, strict=True) if not included(chunk, position)
+        )
         partial += entry.tokens * missing // size
     return partial
 

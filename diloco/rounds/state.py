@@ -10,7 +10,7 @@ from diloco.rounds.certificate import Certified
 from diloco.rounds.electorate import is_quorum
 from diloco.rounds.events import Contribution
 from diloco.rounds.planning import Plan, Rules
-from diloco.rounds.statements import Close, Lease, Proposal, Ready, Value, Vote
+from diloco.rounds.statements import Close, Lease, Order, Proposal, Ready, Value, Vote
 from protocol.envelope import Sealed
 
 
@@ -86,6 +86,7 @@ class State:
         attempt_began: When the current attempt began here, seconds.
         timer: When the current attempt ends, seconds; None while no quorum is ready.
         resynced: Base that was last asked for.
+        orders: Operator orders that no value has taken up, by number.
     """
 
     me: str
@@ -121,6 +122,7 @@ class State:
     attempt_began: float = 0.0
     timer: float | None = None
     resynced: bytes = b""
+    orders: tuple[Sealed[Order], ...] = ()
 
     @property
     def value(self) -> Value:

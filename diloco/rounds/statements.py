@@ -91,6 +91,14 @@ class Boot:
     nonce: bytes = field(2, max_bytes=16)
 
 
+@part
+class Taken:
+    """An operator's order that a value takes up."""
+
+    number: int = field(1)
+    digest: bytes = field(2, max_bytes=32)
+
+
 @message("round.value", version=1, max_bytes="1 MiB", rate="20/s", audience="member")
 class Value:
     """What a round decides. Attempt and signatures are not in it: the chain links values.
@@ -118,6 +126,9 @@ class Value:
         tokens: Tokens of all contributors.
         partial_tokens: Of these, how many are missing in some chunk.
         stopped: Nobody stays: the electorate is unchanged.
+        orders: Operator orders taken up, by number.
+        order_number: Highest number taken up so far in the run.
+        banned: Peers that take no part from the next round on.
     """
 
     epoch: int = field(1)
@@ -142,6 +153,9 @@ class Value:
     partial_tokens: int = field(20, default=0)
     stopped: bool = field(21, default=False)
     failed_before: tuple[str, ...] = field(22, default=(), max_items=64)
+    orders: tuple[Taken, ...] = field(23, default=(), max_items=64)
+    order_number: int = field(24, default=0)
+    banned: tuple[str, ...] = field(25, default=(), max_items=4096)
 
 
 @message("round.start", version=1, max_bytes="256 KiB", rate="20/s", audience="member")
@@ -153,6 +167,36 @@ class Start:
     """
 
     value: bytes = field(1, max_bytes=262144)
+
+
+@message("run.order", version=1, max_bytes="1 KiB", rate="10/s", audience="member")
+class Order:
+    """The operator's will about a run; it acts only by being named in a value, from the next round on (rule 11).
+
+    Attributes:
+        number: Orders are numbered; one below the highest taken up is void.
+        kind: ``ban`` or ``unban``.
+        peer: Whom it is about.
+        reason: In plain words.
+    """
+
+    number: int = field(1)
+    kind: str = field(2, max_bytes=32)
+    peer: str = field(3, max_bytes=64)
+    reason: str = field(4, default="", max_bytes=400)
+
+
+@message("round.reset", version=1, max_bytes="256 KiB", rate="20/s", audience="member")
+class Reset:
+    """The operator begins a new epoch where a quorum is lost for good (rule 15).
+
+    Attributes:
+        value: Encoded ``Value`` of the new epoch, of the round of the last value that stands, which it names.
+        reason: In plain words.
+    """
+
+    value: bytes = field(1, max_bytes=262144)
+    reason: str = field(2, default="", max_bytes=400)
 
 
 @message("round.ready", version=1, max_bytes="4 MiB", rate="50/s", audience="member")
@@ -175,6 +219,7 @@ class Ready:
         voted_value: Encoded value of that vote.
         voted_close: The leader's signed Close for it (envelope bytes).
         admission: The sender's admission (envelope bytes), from those who are not in the electorate.
+        orders: Operator orders that the sender holds and no value has taken up (envelope bytes).
     """
 
     epoch: int = field(1)
@@ -192,6 +237,7 @@ class Ready:
     voted_value: bytes = field(13, default=b"", max_bytes=1048576)
     voted_close: bytes = field(14, default=b"", max_bytes=1050624)
     admission: bytes = field(15, default=b"", max_bytes=8192)
+    orders: tuple[bytes, ...] = field(16, default=(), max_items=16, max_bytes=2048)
 
 
 @message("round.proposal", version=1, max_bytes="4 MiB", rate="20/s", audience="member")
@@ -274,7 +320,7 @@ class Decided:
         value: Encoded value.
         attempt: The attempt whose votes these are.
         votes: Envelope bytes of the votes, ordered by sender. Empty for the start record.
-        start: Envelope bytes of the start record, for round -1 only.
+        start: Envelope bytes of the start record or of the reset that this is, else empty.
     """
 
     value: bytes = field(1, max_bytes=1048576)

@@ -21,6 +21,7 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS decided (
     epoch INTEGER NOT NULL, round INTEGER NOT NULL, digest BLOB NOT NULL, decided BLOB NOT NULL,
+    reset INTEGER NOT NULL,
     PRIMARY KEY (epoch, round));
 CREATE TABLE IF NOT EXISTS promise (
     one INTEGER PRIMARY KEY CHECK (one = 1), epoch INTEGER NOT NULL, round INTEGER NOT NULL, promised INTEGER NOT NULL,
@@ -74,9 +75,11 @@ class Ledger:
                 )
             return
         data = encode(to_message(certified))
-        self._write(
-            "INSERT INTO decided VALUES (?, ?, ?, ?)", (value.epoch, value.round, certified.digest, data)
-        )
+        reset = bool(certified.start) and value.round >= 0
+        if reset:  # certificates of an older epoch from there on are void
+            self._write("DELETE FROM decided WHERE epoch < ? AND round > ?", (value.epoch, value.round))
+        fields = (value.epoch, value.round, certified.digest, data, reset)
+        self._write("INSERT INTO decided VALUES (?, ?, ?, ?, ?)", fields)
 
     def tip(self) -> Certified | None:
         """The newest certified value."""
@@ -86,17 +89,17 @@ class Ledger:
         return None if row is None else self._read(row[0])
 
     def get(self, round_number: int) -> Certified | None:
-        """The certified value of a round, of the highest epoch that has one."""
+        """What was decided in a round, of the highest epoch that has it; a reset decides nothing of its round."""
         row = self._db.execute(
-            "SELECT decided FROM decided WHERE round = ? ORDER BY epoch DESC LIMIT 1", (round_number,)
+            "SELECT decided FROM decided WHERE round = ? AND NOT reset ORDER BY epoch DESC LIMIT 1", (round_number,)
         ).fetchone()
         return None if row is None else self._read(row[0])
 
-    def since(self, round_number: int, limit: int = 1000) -> Iterator[Certified]:
-        """Certified values from a round on, in order, at most ``limit``."""
+    def after(self, epoch: int, round_number: int, limit: int = 1000) -> Iterator[Certified]:
+        """Certified values after one, in the chain's order (epoch, then round), at most ``limit``."""
         rows = self._db.execute(
-            "SELECT decided FROM decided WHERE round >= ? ORDER BY epoch, round LIMIT ?",
-            (round_number, limit),
+            "SELECT decided FROM decided WHERE epoch > ? OR (epoch = ? AND round > ?) ORDER BY epoch, round LIMIT ?",
+            (epoch, epoch, round_number, limit),
         ).fetchall()
         return (self._read(row[0]) for row in rows)
 
