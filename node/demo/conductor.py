@@ -2,7 +2,6 @@
 
 import json
 import signal
-import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -15,10 +14,10 @@ from node.demo.figures import tokens_committed
 from node.demo.folder import DemoFolder
 from node.demo.history import roster
 from node.demo.memory import PeakMemory
-from node.demo.processes import Child, command_line
+from node.demo.processes import Child, command_line, module_line
 from node.demo.scenario import Action, Finish, Kill, Launch, Leave, Reduce, Scene, Step, decide
 from node.demo.view import View
-from node.eventlog import Event, EventLog, Tail
+from node.eventlog import EventLog, Tail
 from protocol.errors import NodeError
 
 LOOK = timedelta(milliseconds=20)
@@ -69,6 +68,7 @@ class Conductor:
         self._others: list[Child] = []
         self._going: set[str] = set()
         self._killed_at: float | None = None
+        self._seen_below_in = -1
         self._memory = PeakMemory()
         self._last_commit = time.monotonic()
         self._longest_round = 0.0
@@ -106,8 +106,8 @@ class Conductor:
         self._view.note(
             f"the synchronous baseline trains {steps} steps, the gradients of {nodes} nodes averaged at each"
         )
-        argv = [sys.executable, "-m", "node.demo.compare"]
-        argv += [str(self._folder.run_file), str(self._folder.baseline), str(steps), str(nodes)]
+        run_file, folder = self._folder.run_file, self._folder.baseline
+        argv = module_line("node.demo.compare", run_file, folder, str(steps), str(nodes))
         child = self._start_other("compare", argv)
         seen, found, ended = 0, dict[str, Any](), False
         while not ended:
@@ -132,16 +132,13 @@ class Conductor:
         """End every process that is left. Safe to call twice."""
         processes.end_all([*self._children.values(), *self._others])
 
-    def read(self) -> list[Event]:
+    def read(self) -> None:
         """Take in what logs and journal have gained."""
-        new: list[Event] = []
         for name, tail in self._tails.items():
             for event in tail.new():
                 self._facts.history[name].add(event)
-                new.append(event)
         for event in self._journal_tail.new():
             self._facts.deeds.add(event)
-        return new
 
     # ---- the scenario
 
@@ -186,17 +183,17 @@ class Conductor:
                         f"{node} joins while the others train round {round}, by the address of {self._facts.cast.guide}"
                     )
             case Kill(node, round, fraction):
+                self._journal.emit("demo.step", step=Step.KILL, node=node, round=round, fraction=fraction)
                 self._children[node].signal(signal.SIGKILL)
                 self._killed_at = time.monotonic()
                 self._going.add(node)
-                self._journal.emit("demo.step", step=Step.KILL, node=node, round=round, fraction=fraction)
                 self._view.note(
                     f"{node}, the founder, is killed at {fraction:.0%} of the all-reduce of round {round}"
                 )
             case Leave(node, round):
+                self._journal.emit("demo.step", step=Step.LEAVE, node=node, round=round)
                 self._children[node].signal(signal.SIGTERM)
                 self._going.add(node)
-                self._journal.emit("demo.step", step=Step.LEAVE, node=node, round=round)
                 self._view.note(f"{node} is told to leave in round {round}")
         self.read()
 
@@ -221,6 +218,7 @@ class Conductor:
 
     def _watch(self) -> None:
         self._see_ends()
+        self._prepare_kill()
         self._see_orphans()
         committed = self._facts.history.committed
         now = time.monotonic()
@@ -253,6 +251,14 @@ class Conductor:
                 raise Broken(f"{name} ended by itself with status {status}: {child.last_words()}")
             if name != self._facts.cast.founder:
                 self._view.note(f"{name} ended with status {status}")
+
+    def _prepare_kill(self) -> None:
+        """Once a round, before its all-reduce: the kill itself has no time to look around."""
+        founder = self._children.get(self._facts.cast.founder)
+        trains = self._facts.history[self._facts.cast.founder].training
+        if founder is not None and trains is not None and trains != self._seen_below_in:
+            self._seen_below_in = trains
+            founder.see_below()
 
     def _see_orphans(self) -> None:
         """Once after the kill: the processes below the founder have to end by themselves."""
@@ -303,7 +309,7 @@ class Conductor:
                 "demo.model", error=f"export ended with status {child.status}: {child.last_words()}"
             )
             return
-        argv = [sys.executable, "-m", "node.demo.reload", str(self._folder.run_file), str(self._folder.model)]
+        argv = module_line("node.demo.reload", self._folder.run_file, self._folder.model)
         child = self._start_other("reload", argv)
         processes.wait_for([child], CHECK_PATIENCE)
         lines = child.log.read_text(errors="replace").splitlines()

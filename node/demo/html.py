@@ -20,8 +20,8 @@ _KINDS = {
     "outer step": "applying",
     "starts": "starting",
 }
-_EVENTS = {"join": "joins", "kill": "is killed", "leave": "is told to leave", "resume": "the demo goes on"}
-_MEGA = 1e6
+_EVENTS = {"join": "joins", "kill": "killed", "leave": "told to leave", "resume": "demo goes on"}
+_MEBI = 2**20
 
 
 def page(report: Mapping[str, Any], facts: Facts) -> str:
@@ -182,7 +182,7 @@ def _time(report: Mapping[str, Any], facts: Facts) -> str:
     marks = [
         Mark(
             each["t"] - origin,
-            f"{each['node'] or ''} {_EVENTS[each['kind']]}".strip(),
+            _EVENTS[each["kind"]],
             names.index(each["node"]) if each["node"] in names else None,
         )
         for each in report["events"]
@@ -207,14 +207,12 @@ def _bytes(report: Mapping[str, Any]) -> str:
     for name, rounds in sent["sent_per_node"].items():
         state = sent["state_per_node"][name]
         rows[name] = [
-            Bar("rounds", 0.0, rounds / _MEGA, f"{Bytes(rounds)} for rounds"),
-            Bar("state", rounds / _MEGA, (rounds + state) / _MEGA, f"{Bytes(state)} of state for joiners"),
+            Bar("rounds", 0.0, rounds / _MEBI, f"{Bytes(rounds)} for rounds"),
+            Bar("state", rounds / _MEBI, (rounds + state) / _MEBI, f"{Bytes(state)} of state for joiners"),
         ]
     if not any(bar.end for bars in rows.values() for bar in bars):
         return '<p class="none">Nothing was sent.</p>'
-    return row_chart(
-        rows, legend={"rounds": "rounds", "state for joiners": "state"}, x_label="megabytes sent"
-    )
+    return row_chart(rows, legend={"rounds": "rounds", "state for joiners": "state"}, x_label="MiB sent")
 
 
 def _rounds(report: Mapping[str, Any]) -> str:

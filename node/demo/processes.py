@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 import node
-from node.children import end_descendants, start_child
+from node.children import start_child
 
 LAST_WORDS_BYTES = 2000
 
@@ -22,6 +22,11 @@ LAST_WORDS_BYTES = 2000
 def command_line(*words: str | Path) -> list[str]:
     """`intellect-node WORDS…` by this same Python."""
     return [sys.executable, "-m", "node", *map(str, words)]
+
+
+def module_line(module: str, *words: str | Path) -> list[str]:
+    """`python -m MODULE WORDS…` by this same Python."""
+    return [sys.executable, "-m", module, *map(str, words)]
 
 
 def environment() -> dict[str, str]:
@@ -39,7 +44,7 @@ class Child:
         name: Of the node, or what it does.
         log: What it prints.
         process: The process.
-        below: Processes that it had started when it was killed.
+        below: Processes that it had started, as of the last `see_below`.
     """
 
     name: str
@@ -52,10 +57,13 @@ class Child:
         """Exit status, negative for a signal; None while it runs."""
         return self.process.poll()
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to this one process, and remember which are below it."""
+    def see_below(self) -> None:
+        """Remember which processes are below it. It takes some milliseconds."""
         with contextlib.suppress(psutil.Error):
             self.below = psutil.Process(self.process.pid).children(recursive=True)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to this one process and to none below it."""
         self.process.send_signal(number)
 
     def left_behind(self) -> list[psutil.Process]:
@@ -94,12 +102,20 @@ def wait_for(children: Iterable[Child], patience: timedelta) -> bool:
 
 
 def end_all(children: Iterable[Child], patience: timedelta = timedelta(seconds=5)) -> None:
-    """End every process below this one at once, and wait until it is gone."""
+    """End these children and every process below them at once, and wait until they are gone."""
     mine = list(children)
-    below = psutil.Process().children(recursive=True)
-    end_descendants()
+    doomed: list[psutil.Process] = []
+    for child in mine:
+        doomed += child.left_behind()
+        if child.status is None:
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(child.process.pid)
+                doomed += [process, *process.children(recursive=True)]
+    for each in doomed:
+        with contextlib.suppress(psutil.Error):
+            each.kill()
     wait_for(mine, patience)
-    psutil.wait_procs(below, timeout=patience.total_seconds())
+    psutil.wait_procs(doomed, timeout=patience.total_seconds())
 
 
 def _status(process: psutil.Process) -> str:

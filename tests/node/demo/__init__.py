@@ -1,0 +1,1 @@
+"""Tests of the demo against event logs that nobody lived."""

@@ -1,0 +1,111 @@
+"""The whole demo, with nodes that only write event logs: the steps, the kill, the end, breaking off and going on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from node import eventlog
+from node.demo.processes import environment
+from node.eventlog import Event, Tail
+
+ROOT = Path(__file__).parents[3]
+PATIENCE = 30
+
+
+class Running:
+    """A demo in a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.node.demo.fake_demo", str(folder)],
+            cwd=ROOT,
+            env={**environment(), "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._journal = Tail(folder / "demo.jsonl")
+        self._log = Tail(folder / "node-2" / eventlog.FILE)
+
+    def wait_for_commit(self, round: int) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not any(event.kind == "commit" and event["round"] >= round for event in self._log.new()):
+            assert time.monotonic() < deadline and self.process.poll() is None, self.output()
+            time.sleep(0.02)
+
+    def children(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def output(self) -> str:
+        return self.process.communicate(timeout=PATIENCE)[0]
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Running]:
+    running = Running(tmp_path / "demo")
+    yield running
+    running.process.kill()
+    running.process.wait()
+
+
+def journal(folder: Path) -> list[Event]:
+    return list(eventlog.read(folder / "demo.jsonl"))
+
+
+def test_a_whole_demo_shows_all_that_it_promises(started: Running) -> None:
+    text = started.output()
+    assert started.process.returncode == 0, text
+    assert "The demo showed all that it promises." in text
+    report = json.loads((started.folder / "report.json").read_text())
+    assert report["failures"] == []
+    assert [event["kind"] for event in report["events"]] == ["join", "kill", "leave"]
+    assert 0.2 <= report["events"][1]["fraction"] <= 0.8
+    assert report["nodes"]["node-1"]["exit_status"] == -signal.SIGKILL
+    assert report["nodes"]["node-2"]["exit_status"] == 0
+    assert report["peak_memory_bytes"] > 0
+    assert "<svg" in (started.folder / "report.html").read_text()
+
+
+def test_a_killed_demo_takes_all_with_it_and_the_next_start_goes_on(started: Running) -> None:
+    started.wait_for_commit(3)
+    children = started.children()
+    assert len(children) >= 4
+    started.process.send_signal(signal.SIGKILL)
+    started.process.wait()
+    assert psutil.wait_procs(children, timeout=PATIENCE)[1] == []
+
+    again = Running(started.folder)
+    text = again.output()
+    assert again.process.returncode == 0, text
+    assert "It was resumed from round" in text
+    steps = [event["step"] for event in journal(started.folder) if event.kind == "demo.step"]
+    assert sorted(steps) == ["join", "kill", "leave"], "nothing is done twice"
+    report = json.loads((started.folder / "report.json").read_text())
+    assert report["resumed"] is True and report["resumed_from_round"] >= 3
+    assert report["rounds"] == 10
+
+
+def test_an_interrupted_demo_says_how_to_go_on(started: Running) -> None:
+    started.wait_for_commit(0)
+    children = started.children()
+    started.process.send_signal(signal.SIGTERM)
+    text = started.output()
+    assert "The same command goes on" in text
+    assert psutil.wait_procs(children, timeout=PATIENCE)[1] == []
+
+
+def test_a_node_that_ends_by_itself_is_named_with_its_last_words(started: Running) -> None:
+    started.wait_for_commit(0)
+    os.kill(int((started.folder / "pids" / "node-3").read_text()), signal.SIGKILL)
+    text = started.output()
+    assert started.process.returncode == 1
+    assert "node-3 ended by itself with status -9" in text
