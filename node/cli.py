@@ -267,6 +267,42 @@ def _running(folder: Path | None) -> list[Path]:
     return found
 
 
+admin = typer.Typer(help="What the run's operator may order, on the node that made the run.", no_args_is_help=True)
+app.add_typer(admin, name="admin")
+
+PeerArgument = Annotated[str, typer.Argument(metavar="PEER", help="A peer id.", show_default=False)]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; everyone may read it.", show_default=False)]
+
+
+@admin.command()
+def ban(peer: PeerArgument, reason: Reason, folder: Dir = None) -> int:
+    """Ban a peer from the run, from the next decided round on."""
+    return _administer(folder, "ban", peer=peer, reason=reason)
+
+
+@admin.command()
+def unban(peer: PeerArgument, reason: Reason, folder: Dir = None) -> int:
+    """Let a banned peer come again."""
+    return _administer(folder, "unban", peer=peer, reason=reason)
+
+
+@admin.command()
+def reset(reason: Reason, folder: Dir = None) -> int:
+    """Begin a new epoch with the members that are here: for a run that has lost its quorum for good."""
+    return _administer(folder, "reset", reason=reason)
+
+
+def _administer(folder: Path | None, do: str, **fields: str) -> int:
+    from node.status import ask_admin
+
+    folders = _running(folder)
+    if len(folders) > 1:
+        named = ", ".join(map(str, folders))
+        raise NodeError(Code.CFG_USAGE, f"{len(folders)} nodes run: {named}.", fix="Name the founder's with --dir.")
+    print(ask_admin(folders[0], do, **fields))
+    return 0
+
+
 @app.command()
 def export(
     folder: Annotated[

@@ -124,6 +124,8 @@ class Daemon:
         self._network: Network | None = None
         self._member: Member | None = None
         self._workers: Workers | None = None
+        self._coordinator: Coordinator | None = None
+        self._watch: asyncio.Future[None] | None = None
         self._stopping = asyncio.Event()
 
     # ---- life
@@ -139,7 +141,7 @@ class Daemon:
                     stop_now(signal.SIGTERM)
                 signals.request("stop")
 
-            server = StatusServer(self._folder, self._status, stop)
+            server = StatusServer(self._folder, self._status, stop, self._administer)
             try:
                 identity = Identity.load_or_create(self._folder / IDENTITY_FILE)
                 self._say("starting", "identity", f"Node {identity.peer_id} starts.")
@@ -168,21 +170,26 @@ class Daemon:
             return
         assert self._member is not None
         member = self._member
-        tasks = [asyncio.ensure_future(member.run()), asyncio.ensure_future(self._stopping.wait())]
-        if network.roles and "coordinator" in network.roles and member.ledger.tip() is None:
+        ends = (member.run(), self._stopping.wait(), self._banned(member))
+        tasks = [asyncio.ensure_future(end) for end in ends]
+        if self._coordinator is not None and member.ledger.tip() is None:
             tasks.append(asyncio.ensure_future(self._write_start()))
         try:
             while not tasks[0].done() and not self._stopping.is_set():
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
-                tasks = [task for task in tasks if task not in done or task in tasks[:2]]
+                tasks = [task for task in tasks if task not in done or task is tasks[0]]
             if self._stopping.is_set():
                 await member.drain()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _banned(self, member: Member) -> None:
+        await member.banned.wait()
+        raise NodeError(Code.RND_BANNED, f"The run's operator banned this node ({self._network and self._network.me}).")
 
     def _roles(self) -> tuple[str, ...]:
         roles = set(self._runfile.node.roles)
@@ -216,7 +223,7 @@ class Daemon:
         state = initial_state(genesis)
         workers = self._workers = self._make_workers(genesis, state)
         rules = rules_of(genesis, seats(genesis.run_id, genesis.operator))
-        coordinator = self._make_coordinator(genesis, rules, network)
+        coordinator = self._coordinator = self._make_coordinator(genesis, rules, network)
         admission = await self._admission(network, genesis, coordinator)
         setting = Setting(
             genesis=genesis,
@@ -252,10 +259,9 @@ class Daemon:
         task.result()
 
     async def _close(self, status: int) -> None:
-        watch = getattr(self, "_watch", None)
-        if watch is not None:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
         if self._workers is not None:
             await self._workers.stop()
         if self._network is not None:
@@ -346,10 +352,8 @@ class Daemon:
             await asyncio.sleep(0.5)
 
     async def _write_start(self) -> None:
-        assert self._member is not None and self._genesis is not None and self._network is not None
-        coordinator = self._make_coordinator(self._genesis, self._member.setting.rules, self._network)
-        assert coordinator is not None
-        self._member.found(await coordinator.begin())
+        assert self._member is not None and self._coordinator is not None
+        self._member.found(await self._coordinator.begin())
 
     def _make_workers(self, genesis: Genesis, state: Any) -> Workers:
         section = self._runfile.node
@@ -372,6 +376,7 @@ class Daemon:
                 self._shown.bytes_sent = self._meter.sent()
                 if self._member is not None and self._member.state is not None:
                     network.round = self._member.state.round
+                    network.banned = frozenset(self._member.state.value.banned)
                 await asyncio.sleep(0.5)
 
         await asyncio.gather(network.watch(), sample())
@@ -379,6 +384,26 @@ class Daemon:
     def _bytes_sent(self) -> tuple[int, int]:
         state = self._member.service.sent if self._member is not None else 0
         return max(0, self._meter.sent() - state), state
+
+    # ---- what the operator asks
+
+    def _administer(self, question: dict[str, Any]) -> str:
+        """Carry out what the operator's command line asks of the node that holds the operator's key."""
+        member, coordinator = self._member, self._coordinator
+        if coordinator is None or member is None:
+            raise NodeError(
+                Code.CFG_USAGE, f"The node in {self._folder} does not hold the operator's key, or is still starting.",
+                fix="Name the --dir of the node that made the run.",
+            )  # fmt: skip
+        do, peer, reason = question.get("do"), PeerId(str(question.get("peer", ""))), str(question.get("reason", ""))
+        if do == "ban":
+            return f"Order {coordinator.ban(member, peer, reason[:200])}: {peer} is banned from the next decided round on."
+        if do == "unban":
+            return f"Order {coordinator.unban(member, peer, reason[:200])}: {peer} may come again."
+        if do == "reset":
+            epoch, number = coordinator.reset(member, reason[:200])
+            return f"Epoch {epoch} begins with round {number}."
+        raise NodeError(Code.CFG_USAGE, f"There is no order {do!r}.", fix="Use ban, unban or reset.")
 
     # ---- what others see
 
@@ -456,4 +481,6 @@ _NOTABLE = {
     "train.not-finite": "{reason}",
     "directory.died": "The directory died and is started again: {reason}",
     "run.finished": "The run is finished.",
+    "banned": "This node is banned from the run.",
+    "reset": "Epoch {epoch} began.",
 }

@@ -77,6 +77,7 @@ class Network:
         self.members: dict[PeerId, PeerRecord] = {}
         self.newcomers: dict[PeerId, PeerRecord] = {}
         self.round = 0
+        self.banned: frozenset[str] = frozenset()
         self.run: RunId | None = None
         self._operator: PeerId | None = None
         self._admission = b""
@@ -215,13 +216,13 @@ class Network:
 
     def peers(self) -> list[PeerId]:
         """Admitted peers, without this node."""
-        return [peer for peer in self.members if peer != self.me]
+        return [peer for peer in self.members if peer != self.me and peer not in self.banned]
 
     def _belongs(self, peer: PeerId, audience: str) -> bool:
         if audience == "operator":
             return peer == self._operator
         record = self.members.get(peer)
-        if self._operator is None or record is None:
+        if self._operator is None or record is None or peer in self.banned:
             return False
         return audience == "member" or audience.removeprefix("role:") in record.roles
 

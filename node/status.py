@@ -1,7 +1,8 @@
 """The status socket: what a node is doing and why it waits, for the command line on the same machine.
 
 A local socket in the data directory, mode 0600. One question per line and one answer per line, both JSON objects.
-Questions: ``{"ask": "status"}`` and ``{"ask": "stop", "now": false}``.
+Questions: ``{"ask": "status"}``, ``{"ask": "stop", "now": false}``, and for a node with the operator's key
+``{"ask": "admin", "do": "ban", "peer": "12D3KooW…", "reason": "…"}``.
 """
 
 import asyncio
@@ -98,12 +99,20 @@ class StatusServer:
         folder: The data directory, held by this process (`node.lifecycle.hold`).
         status: Gives the present status; called for every question, in the loop.
         stop: Told that somebody wants the node to stop; the argument says whether at once.
+        admin: Carries out an operator's wish and says what was done; raises ``NodeError`` when it cannot be done.
     """
 
-    def __init__(self, folder: Path, status: Callable[[], NodeStatus], stop: Callable[[bool], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        status: Callable[[], NodeStatus],
+        stop: Callable[[bool], None],
+        admin: Callable[[dict[str, Any]], str] | None = None,
+    ) -> None:
         self._folder = folder
         self._status = status
         self._stop = stop
+        self._admin = admin
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.StreamWriter] = set()
 
@@ -165,8 +174,12 @@ class StatusServer:
                 case "stop":
                     self._stop(bool(question.get("now", False)))
                     return {"ok": True}
+                case "admin" if self._admin is not None:
+                    return {"ok": True, "done": self._admin(question)}
                 case other:
-                    return {"ok": False, "error": f"Unknown question {other!r}; ask status or stop."}
+                    return {"ok": False, "error": f"Unknown question {other!r}; ask status, stop or admin."}
+        except NodeError as error:
+            return {"ok": False, "error": error.sentence, "code": str(error.code), "fix": error.fix}
         except Exception as error:
             _log.warning("The status socket could not answer: %r", error)
             return {"ok": False, "error": "The node could not answer."}
@@ -190,6 +203,26 @@ def ask_status(folder: Path, timeout: timedelta = ANSWER_WITHIN) -> NodeStatus:
         if name in known
     }
     return NodeStatus(**plain)
+
+
+def ask_admin(folder: Path, do: str, timeout: timedelta = ANSWER_WITHIN, **fields: str) -> str:
+    """Have the node in `folder` carry out an operator's wish.
+
+    Args:
+        folder: Data directory of a node that holds the operator's key.
+        do: ``ban``, ``unban`` or ``reset``.
+        timeout: How long it may take to answer.
+        fields: What the wish needs: ``peer``, ``reason``.
+
+    Returns:
+        What was done, in a sentence.
+
+    Raises:
+        NodeError: What the node says against it, or SYS_NOT_RUNNING.
+    """
+    with _connect(folder, timeout) as connection:
+        answer = _ask(connection, {"ask": "admin", "do": do, **fields}, folder)
+    return str(answer.get("done", ""))
 
 
 def ask_stop(
@@ -273,6 +306,8 @@ def _ask(connection: socket.socket, question: dict[str, Any], folder: Path) -> d
         ok, sentence = answer["ok"], answer.get("error", "")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _silent(folder) from None
+    if not ok and answer.get("code") in tuple(Code):
+        raise NodeError(Code(answer["code"]), str(sentence), fix=str(answer.get("fix", "")))
     if not ok:
         raise NodeError(
             Code.SYS_NOT_RUNNING, f"The node in {folder} refused: {sentence}", fix="Use the same version."

@@ -113,6 +113,7 @@ class Member:
         self.started = asyncio.Event()
         self.finished = asyncio.Event()
         self.left = asyncio.Event()
+        self.banned = asyncio.Event()
         self._boot = setting.endpoint.boot
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._decided: asyncio.Queue[Certified] = asyncio.Queue()
@@ -462,6 +463,9 @@ class Member:
         for peer in self._audience():
             self._mail.tell(peer, self._seal(to_message(certified)))
         self._decided.put_nowait(certified)
+        if self.setting.me in value.banned:
+            self.setting.emit("banned", code=str(Code.RND_BANNED), round=value.round)
+            self.banned.set()
 
     def _answer(self, peer: PeerId, round_number: int) -> None:
         """Send a peer that is behind the certificates since, at most once a second."""

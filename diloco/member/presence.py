@@ -62,6 +62,10 @@ class Presence:
         self.dead.add(peer)
         self._on_gone(peer, why)
 
+    def present(self) -> list[PeerId]:
+        """Peers that gave a sign of life and are not believed dead."""
+        return [peer for peer in self._last if peer not in self.dead]
+
     async def on_heartbeat(self, message: Heartbeat, context: Context) -> None:
         """Take a heartbeat."""
         self.heard[context.sender] = message

@@ -1,6 +1,6 @@
-"""The coordinator in its smallest form: it admits newcomers and writes the run's start record.
+"""The coordinator in its smallest form: it admits newcomers, writes the run's start record, bans, and begins new epochs.
 
-It is never on the path of a round: killed, it stops only admissions.
+It is never on the path of a round: killed, it stops only admissions. What it orders acts by being named in a value.
 """
 
 import asyncio
@@ -10,17 +10,18 @@ from datetime import timedelta
 
 from diloco.genesis import Genesis
 from diloco.member.admission import Admission, admit
+from diloco.member.member import Member
 from diloco.member.setting import Emit
 from diloco.rounds import planning
 from diloco.rounds.certificate import Certified
 from diloco.rounds.planning import Rules, value_digest
-from diloco.rounds.statements import Start
+from diloco.rounds.statements import Order, Reset, Start
 from diloco.store.ledger import Ledger
 from node.messages import AskAdmission, Admitted
 from node.network import PROTOCOL, Network
 from protocol.envelope import seal
 from protocol.errors import Code, NodeError
-from protocol.identity import Identity
+from protocol.identity import Identity, public_key_of
 from protocol.messages import encode
 from protocol.rpc import Context
 from protocol.units import PeerId
@@ -54,6 +55,7 @@ class Coordinator:
         self._operator, self._genesis, self._rules = operator, genesis, rules
         self._network, self._ledger, self._emit, self._clock = network, ledger, emit, clock
         self._admitted: dict[PeerId, bytes] = {}
+        self._last_order = 0
 
     def admit(self, peer: PeerId, roles: tuple[str, ...]) -> bytes:
         """An admission for a peer; the same one again for a peer that has one.
@@ -61,6 +63,8 @@ class Coordinator:
         Raises:
             NodeError: ``RND_NOT_ADMITTED``: the run's policy does not let it in.
         """
+        if peer in self._network.banned:
+            raise NodeError(Code.RND_BANNED, f"{peer} is banned from the run.", peer=peer)
         if peer in self._admitted:
             return self._admitted[peer]
         section = self._genesis.sections.admission
@@ -96,6 +100,60 @@ class Coordinator:
                 peer=context.sender,
             )
         return Admitted(admission=self.admit(context.sender, message.roles))
+
+    def ban(self, member: Member, peer: PeerId, reason: str) -> int:
+        """Order that a peer takes no part from the round on that takes the order up; returns the order's number.
+
+        Raises:
+            NodeError: ``ID_BAD_PEER``.
+        """
+        self._admitted.pop(peer, None)
+        return self._order(member, "ban", peer, reason)
+
+    def unban(self, member: Member, peer: PeerId, reason: str) -> int:
+        """Order that a banned peer may come again; returns the order's number."""
+        return self._order(member, "unban", peer, reason)
+
+    def _order(self, member: Member, kind: str, peer: PeerId, reason: str) -> int:
+        public_key_of(peer)
+        taken = member.state.value.order_number if member.state is not None else 0
+        self._last_order = max(self._last_order, taken) + 1
+        order = Order(number=self._last_order, kind=kind, peer=peer, reason=reason)
+        member.give_order(seal(self._operator, self._genesis.run_id, order))
+        self._emit("order.given", number=order.number, order=kind, peer=peer, reason=reason)
+        return order.number
+
+    def reset(self, member: Member, reason: str) -> tuple[int, int]:
+        """Begin a new epoch after this node's last certified value, with the members that are here (ROUNDS rule 15).
+
+        For a run whose quorum is lost for good. Contributions that are frozen stay so.
+
+        Returns:
+            The new epoch, and the round it begins with.
+
+        Raises:
+            NodeError: ``RND_CHAIN`` when this node's own state is not there yet.
+        """
+        state = member.state
+        if state is None or state.base is None:
+            raise NodeError(
+                Code.RND_CHAIN, "This node has no state from which a new epoch could begin.",
+                fix="Wait until `intellect-node status` says that it trains or waits.",
+            )  # fmt: skip
+        here = [self._network.me, *member.presence.present()]
+        peers: dict[str, bool] = {}
+        for peer in here:
+            record = self._network.members.get(peer)
+            seat = self._rules.seat_of(record.admission, peer) if record is not None else None
+            if seat is not None and peer not in state.value.banned:
+                peers[peer] = seat.seated
+        value = planning.make_reset(
+            self._rules, state.value, state.tip.digest, state.base, peers, secrets.token_bytes(32)
+        )
+        sealed = seal(self._operator, self._genesis.run_id, Reset(value=encode(value), reason=reason))
+        member.give_reset(sealed.raw)
+        self._emit("reset.given", epoch=value.epoch, round=value.round + 1, members=sorted(peers), reason=reason)
+        return value.epoch, value.round + 1
 
     async def begin(self) -> Certified:
         """Wait until enough members announced themselves, then write the start record (ROUNDS, electorate)."""
