@@ -19,7 +19,10 @@ def test_the_decorators_are_at_the_door() -> None:
 
 
 def test_an_error_code_costs_no_protobuf_and_no_grpc() -> None:
-    code = "import sys, protocol.errors, protocol.units; sys.exit(any(x in sys.modules for x in ('grpc', 'google.protobuf')))"
+    code = (
+        "import sys, protocol.errors, protocol.units;"
+        "sys.exit(any(name in sys.modules for name in ('grpc', 'google.protobuf')))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
