@@ -68,7 +68,7 @@ class Child:
 
     def left_behind(self) -> list[psutil.Process]:
         """Which of those below it still live."""
-        return [each for each in self.below if each.is_running() and _status(each) != psutil.STATUS_ZOMBIE]
+        return [each for each in self.below if _lives(each)]
 
     def last_words(self) -> str:
         """The end of what it printed."""
@@ -115,11 +115,14 @@ def end_all(children: Iterable[Child], patience: timedelta = timedelta(seconds=5
         with contextlib.suppress(psutil.Error):
             each.kill()
     wait_for(mine, patience)
-    psutil.wait_procs(doomed, timeout=patience.total_seconds())
+    deadline = time.monotonic() + patience.total_seconds()
+    while any(map(_lives, doomed)) and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
-def _status(process: psutil.Process) -> str:
+def _lives(process: psutil.Process) -> bool:
+    """Whether it runs. One that has ended and waits for its parent to notice holds nothing any more."""
     try:
-        return str(process.status())
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
-        return str(psutil.STATUS_ZOMBIE)
+        return False

@@ -209,6 +209,8 @@ def _killing(cast: Cast, script: Script, scene: Scene) -> tuple[Action, ...]:
     reduce = scene.founder_reduce
     if Step.KILL in scene.done or Step.JOIN not in scene.done or reduce is None:
         return ()
+    if reduce.round <= scene.committed:  # the founder only catches up: the others need it no more
+        return ()
     joined = cast.joiner in scene.contributing
     if reduce.round < (script.kill if joined else script.kill_anyway):
         return ()

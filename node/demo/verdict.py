@@ -139,6 +139,8 @@ def _killed(facts: Facts) -> Iterator[str]:
     if seconds_to_next_commit(facts, Step.KILL) is None or round not in facts.history.commits(others):
         yield f"Round {round}, in which {name} was killed, was not completed by the others."
         return
+    if facts.history.commits(others)[round].t <= step.t:
+        yield f"Round {round} was committed before {name} was killed in it."
     yield from _nothing_lost(facts, round, others)
 
 

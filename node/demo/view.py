@@ -99,7 +99,7 @@ class View:
 def headline(facts: Facts) -> str:
     """The run in one line."""
     commits = facts.history.commits()
-    words = [f"round {len(commits)} of {facts.options.rounds} committed"]
+    words = [f"{len(commits)} of {facts.options.rounds} rounds committed"]
     losses = facts.history.evaluations()
     if commits:
         words.append(f"{len(roster(commits[max(commits)]))} members in it")

@@ -22,7 +22,7 @@ def run(folder: Path, *, as_json: bool = False) -> int:
     """A demo of three nodes and a joiner."""
     return run_demo(
         nodes=3,
-        rounds=10,
+        rounds=6,
         inner_steps=20,
         workers_per_node=1,
         seed=1,

@@ -141,7 +141,7 @@ def shown(what: object) -> str:
 def test_the_live_view_says_what_each_node_does_and_why_it_waits() -> None:
     text = shown(render(whole(until=5).facts(), 90.0))
     assert "waiting at most 5 s more for node-3" in text, "ends of peer ids are given as names"
-    assert "round 5 of 10 committed, 5 members in it, validation loss" in text
+    assert "5 of 10 rounds committed, 5 members in it, validation loss" in text
 
 
 def test_the_live_view_says_who_is_gone_and_who_is_to_come() -> None:
@@ -164,7 +164,7 @@ def test_without_a_terminal_a_round_is_a_line(capsys: pytest.CaptureFixture[str]
     view.update()
     view.update()
     view.stop()
-    assert capsys.readouterr().out.count("round 3 of 10 committed") == 1
+    assert capsys.readouterr().out.count("3 of 10 rounds committed") == 1
 
 
 def test_a_quiet_view_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,6 +82,10 @@ def test_the_kill_waits_for_the_joiner_but_not_for_ever() -> None:
     assert at(JOINED, contributing=alone, founder_reduce=Reduce(SCRIPT.kill_anyway, 0.5)) != ()
 
 
+def test_nobody_is_killed_in_a_round_that_the_others_have_committed() -> None:
+    assert at(JOINED, committed=6, founder_reduce=Reduce(6, 0.5)) == ()
+
+
 def test_two_rounds_after_the_kill_another_leaves() -> None:
     killed = replace(JOINED, done={Step.JOIN: 2, Step.KILL: 6})
     assert at(killed, leaver_training=7) == ()
