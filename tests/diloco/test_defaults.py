@@ -18,7 +18,7 @@ from diloco.outer_step import outer_step
 from diloco.worker.trainer import Trainer
 from tests.diloco.small_run import OPERATOR
 
-MEMBERS = 4
+MEMBERS = 2
 
 
 @pytest.mark.soak
