@@ -18,6 +18,7 @@ class Code(StrEnum):
     CFG_GENESIS_MISMATCH = "E-CFG-004"
     CFG_GENESIS_INVALID = "E-CFG-005"
     CFG_USAGE = "E-CFG-006"
+    CFG_RUN_EXISTS = "E-CFG-007"
     # identity and keys
     ID_PERMISSIONS = "E-ID-001"
     ID_UNREADABLE = "E-ID-002"
@@ -102,69 +103,218 @@ class Entry:
 
 
 CATALOGUE: dict[Code, Entry] = {
-    Code.CFG_UNREADABLE: Entry(False, "A file cannot be read", "Check that the file exists, is readable and is valid TOML."),
+    Code.CFG_UNREADABLE: Entry(
+        False, "A file cannot be read", "Check that the file exists, is readable and is valid TOML."
+    ),
     Code.CFG_UNKNOWN_KEY: Entry(False, "Unknown key in the run file", "Remove the key or correct its name."),
-    Code.CFG_BAD_VALUE: Entry(False, "A value in the run file is not allowed", "Use one of the values that the message names."),
-    Code.CFG_GENESIS_MISMATCH: Entry(False, "The run file does not match the run", "Use the run file that the run was made from, or another --dir."),
-    Code.CFG_GENESIS_INVALID: Entry(False, "The genesis is not valid", "Fetch it again from a peer of the run, or make a new run with `intellect-node init`."),
-    Code.CFG_USAGE: Entry(False, "The command line is not understood", "Run `intellect-node --help`, or the command with --help."),
-    Code.ID_PERMISSIONS: Entry(False, "Others can read a key file", "Run `chmod 600` on the file that the message names."),
-    Code.ID_UNREADABLE: Entry(False, "A key file cannot be read", "Restore the key file from a copy, or move it away to get a new identity."),
+    Code.CFG_BAD_VALUE: Entry(
+        False, "A value in the run file is not allowed", "Use one of the values that the message names."
+    ),
+    Code.CFG_GENESIS_MISMATCH: Entry(
+        False,
+        "The run file does not match the run",
+        "Use the run file that the run was made from, or another --dir.",
+    ),
+    Code.CFG_RUN_EXISTS: Entry(
+        False, "The data directory already holds a run", "Go on with it by `intellect-node run`, or use another --dir."
+    ),
+    Code.CFG_GENESIS_INVALID: Entry(
+        False,
+        "The genesis is not valid",
+        "Fetch it again from a peer of the run, or make a new run with `intellect-node init`.",
+    ),
+    Code.CFG_USAGE: Entry(
+        False,
+        "The command line is not understood",
+        "Run `intellect-node --help`, or the command with --help.",
+    ),
+    Code.ID_PERMISSIONS: Entry(
+        False, "Others can read a key file", "Run `chmod 600` on the file that the message names."
+    ),
+    Code.ID_UNREADABLE: Entry(
+        False,
+        "A key file cannot be read",
+        "Restore the key file from a copy, or move it away to get a new identity.",
+    ),
     Code.ID_BAD_PEER: Entry(False, "Not an Ed25519 peer id", "Use a peer id that begins with 12D3KooW."),
-    Code.ID_CLONED: Entry(False, "Two running nodes share one identity", "Stop one of them; copy a data directory only when its node is stopped for good."),
-    Code.NET_PORT_IN_USE: Entry(False, "The port is taken", "Choose another port in the run file's [network] section, or port 0 for any free one."),
-    Code.NET_UNREACHABLE: Entry(True, "A peer cannot be reached", "Check the peer's address and that its port is open."),
-    Code.NET_TIMEOUT: Entry(True, "A peer did not answer in time", "Nothing, if it happens once; else look at the peer's own log."),
-    Code.NET_UNTRUSTED: Entry(True, "A peer's certificate is not known", "Wait until the directory has spread the peer's record."),
-    Code.NET_RATE: Entry(True, "Too many calls", "Send more slowly; the message's declared rate says how fast."),
-    Code.NET_UNKNOWN_MESSAGE: Entry(False, "The peer does not know this message", "Install the same extensions on both nodes."),
-    Code.NET_AUDIENCE: Entry(False, "The caller may not send this message", "Ask the operator for an admission with the needed role."),
-    Code.NET_INTERNAL: Entry(False, "The peer failed while answering", "Look at the peer's own log for the same moment."),
-    Code.NET_VERSION: Entry(False, "The peer speaks another protocol version", "Install the version that the message names."),
-    Code.WIRE_DECLARATION: Entry(False, "A message is declared wrongly", "Correct the declaration as the sentence says."),
-    Code.WIRE_TOO_LARGE: Entry(False, "A message is larger than it may be", "Send less, or declare a larger max_bytes in a new version."),
+    Code.ID_CLONED: Entry(
+        False,
+        "Two running nodes share one identity",
+        "Stop one of them; copy a data directory only when its node is stopped for good.",
+    ),
+    Code.NET_PORT_IN_USE: Entry(
+        False,
+        "The port is taken",
+        "Choose another port in the run file's [network] section, or port 0 for any free one.",
+    ),
+    Code.NET_UNREACHABLE: Entry(
+        True, "A peer cannot be reached", "Check the peer's address and that its port is open."
+    ),
+    Code.NET_TIMEOUT: Entry(
+        True, "A peer did not answer in time", "Nothing, if it happens once; else look at the peer's own log."
+    ),
+    Code.NET_UNTRUSTED: Entry(
+        True, "A peer's certificate is not known", "Wait until the directory has spread the peer's record."
+    ),
+    Code.NET_RATE: Entry(
+        True, "Too many calls", "Send more slowly; the message's declared rate says how fast."
+    ),
+    Code.NET_UNKNOWN_MESSAGE: Entry(
+        False, "The peer does not know this message", "Install the same extensions on both nodes."
+    ),
+    Code.NET_AUDIENCE: Entry(
+        False,
+        "The caller may not send this message",
+        "Ask the operator for an admission with the needed role.",
+    ),
+    Code.NET_INTERNAL: Entry(
+        False, "The peer failed while answering", "Look at the peer's own log for the same moment."
+    ),
+    Code.NET_VERSION: Entry(
+        False, "The peer speaks another protocol version", "Install the version that the message names."
+    ),
+    Code.WIRE_DECLARATION: Entry(
+        False, "A message is declared wrongly", "Correct the declaration as the sentence says."
+    ),
+    Code.WIRE_TOO_LARGE: Entry(
+        False,
+        "A message is larger than it may be",
+        "Send less, or declare a larger max_bytes in a new version.",
+    ),
     Code.WIRE_MALFORMED: Entry(False, "Bytes are not the message they should be", "Update the sending node."),
-    Code.WIRE_INVALID: Entry(False, "A field has a value that is not allowed", "Correct the value that the sentence names."),
-    Code.WIRE_SIGNATURE: Entry(False, "A signature does not verify", "Nothing: the message was changed on its way, or forged."),
-    Code.WIRE_WRONG_RUN: Entry(False, "A message of another run", "Check that both nodes have the same run id."),
-    Code.WIRE_WRONG_RECIPIENT: Entry(False, "A message for someone else", "Nothing: it was delivered to the wrong node."),
-    Code.WIRE_WRONG_MESSAGE: Entry(False, "A different message than was expected", "Update the sending node."),
+    Code.WIRE_INVALID: Entry(
+        False, "A field has a value that is not allowed", "Correct the value that the sentence names."
+    ),
+    Code.WIRE_SIGNATURE: Entry(
+        False, "A signature does not verify", "Nothing: the message was changed on its way, or forged."
+    ),
+    Code.WIRE_WRONG_RUN: Entry(
+        False, "A message of another run", "Check that both nodes have the same run id."
+    ),
+    Code.WIRE_WRONG_RECIPIENT: Entry(
+        False, "A message for someone else", "Nothing: it was delivered to the wrong node."
+    ),
+    Code.WIRE_WRONG_MESSAGE: Entry(
+        False, "A different message than was expected", "Update the sending node."
+    ),
     Code.WIRE_REPLAY: Entry(False, "A message that was seen before", "Nothing: it is ignored."),
-    Code.WIRE_DOMAIN: Entry(False, "A signature made for another purpose", "Nothing: the message is refused."),
-    Code.DIR_START: Entry(True, "The directory did not start", "Read the helper's own words below the message; check free memory and open files."),
-    Code.DIR_BOOTSTRAP: Entry(True, "No bootstrap peer answers", "Check the --join address, or give one of another live peer."),
+    Code.WIRE_DOMAIN: Entry(
+        False, "A signature made for another purpose", "Nothing: the message is refused."
+    ),
+    Code.DIR_START: Entry(
+        True,
+        "The directory did not start",
+        "Read the helper's own words below the message; check free memory and open files.",
+    ),
+    Code.DIR_BOOTSTRAP: Entry(
+        True, "No bootstrap peer answers", "Check the --join address, or give one of another live peer."
+    ),
     Code.DIR_DIED: Entry(True, "The directory process ended", "Nothing: the node starts it again."),
     Code.DIR_RECORD: Entry(False, "A directory record is not valid", "Update the node that published it."),
-    Code.RND_NOT_ADMITTED: Entry(True, "The node is not admitted to the run", "Ask the run's operator, or wait until a coordinator is reachable."),
-    Code.RND_CHAIN: Entry(False, "A chain of values does not fit", "Nothing: the peer that offered it is not believed."),
-    Code.RND_CERTIFICATE: Entry(False, "A certificate does not hold", "Nothing: the peer that offered it is not believed."),
-    Code.RND_DIVERGED: Entry(False, "This node's state differs from the quorum's", "Nothing: the node fetches what differs; if it happens again, test its memory."),
-    Code.RND_CHUNK: Entry(False, "A chunk is not what its sender committed to", "Nothing: the chunk is refused and the round goes on without it."),
-    Code.RND_BANNED: Entry(False, "The node is banned from the run", "Ask the run's operator; the message says why."),
-    Code.TRN_NOT_FINITE: Entry(True, "Training produced NaN or infinity", "Nothing: the node contributes nothing to this round and starts the next from the shared state; lower the learning rate if it repeats."),
-    Code.TRN_WORKER_DIED: Entry(True, "A worker process ended", "Nothing: it is started again; if it repeats, look at the worker's log for lack of memory."),
-    Code.TRN_DATA: Entry(False, "Training data is not what the genesis says", "Use the data that the run was made from, or let the node fetch it from members."),
-    Code.TRN_GOLDEN: Entry(False, "This machine computes other bits", "Report the processor and library versions that the message names; this machine cannot take part."),
+    Code.RND_NOT_ADMITTED: Entry(
+        True,
+        "The node is not admitted to the run",
+        "Ask the run's operator, or wait until a coordinator is reachable.",
+    ),
+    Code.RND_CHAIN: Entry(
+        False, "A chain of values does not fit", "Nothing: the peer that offered it is not believed."
+    ),
+    Code.RND_CERTIFICATE: Entry(
+        False, "A certificate does not hold", "Nothing: the peer that offered it is not believed."
+    ),
+    Code.RND_DIVERGED: Entry(
+        False,
+        "This node's state differs from the quorum's",
+        "Nothing: the node fetches what differs; if it happens again, test its memory.",
+    ),
+    Code.RND_CHUNK: Entry(
+        False,
+        "A chunk is not what its sender committed to",
+        "Nothing: the chunk is refused and the round goes on without it.",
+    ),
+    Code.RND_BANNED: Entry(
+        False, "The node is banned from the run", "Ask the run's operator; the message says why."
+    ),
+    Code.TRN_NOT_FINITE: Entry(
+        True,
+        "Training produced NaN or infinity",
+        "Nothing: the node contributes nothing to this round and starts the next from the shared state; lower the learning rate if it repeats.",
+    ),
+    Code.TRN_WORKER_DIED: Entry(
+        True,
+        "A worker process ended",
+        "Nothing: it is started again; if it repeats, look at the worker's log for lack of memory.",
+    ),
+    Code.TRN_DATA: Entry(
+        False,
+        "Training data is not what the genesis says",
+        "Use the data that the run was made from, or let the node fetch it from members.",
+    ),
+    Code.TRN_GOLDEN: Entry(
+        False,
+        "This machine computes other bits",
+        "Report the processor and library versions that the message names; this machine cannot take part.",
+    ),
     Code.TRN_CODEC: Entry(False, "Encoded values are not valid", "Nothing: the chunk is refused."),
-    Code.TRN_MODEL: Entry(False, "The model cannot be built", "Correct the [model] section as the sentence says."),
-    Code.STO_LOCKED: Entry(False, "The data directory is in use", "Stop the other node, or use another --dir."),
-    Code.STO_UNWRITABLE: Entry(False, "A directory cannot be written", "Give the user that runs the node the right to write there, or use another --dir."),
-    Code.STO_CORRUPT: Entry(False, "A stored file is damaged", "Nothing, if an older copy is found; else remove the file that the message names, and it is fetched again."),
+    Code.TRN_MODEL: Entry(
+        False, "The model cannot be built", "Correct the [model] section as the sentence says."
+    ),
+    Code.STO_LOCKED: Entry(
+        False, "The data directory is in use", "Stop the other node, or use another --dir."
+    ),
+    Code.STO_UNWRITABLE: Entry(
+        False,
+        "A directory cannot be written",
+        "Give the user that runs the node the right to write there, or use another --dir.",
+    ),
+    Code.STO_CORRUPT: Entry(
+        False,
+        "A stored file is damaged",
+        "Nothing, if an older copy is found; else remove the file that the message names, and it is fetched again.",
+    ),
     Code.STO_FULL: Entry(True, "The disk is full", "Free some space; the node goes on by itself."),
-    Code.STO_SCHEMA: Entry(False, "A stored file was written by another version", "Use the version that the message names, or another --dir."),
-    Code.SHC_NAME: Entry(False, "Not a valid object name", "Use lower-case letters, digits, dots, dashes and slashes."),
-    Code.SHC_NO_HOLDER: Entry(True, "Nobody can give an object", "Wait until a peer that holds it is reachable."),
+    Code.STO_SCHEMA: Entry(
+        False,
+        "A stored file was written by another version",
+        "Use the version that the message names, or another --dir.",
+    ),
+    Code.SHC_NAME: Entry(
+        False, "Not a valid object name", "Use lower-case letters, digits, dots, dashes and slashes."
+    ),
+    Code.SHC_NO_HOLDER: Entry(
+        True, "Nobody can give an object", "Wait until a peer that holds it is reachable."
+    ),
     Code.SHC_BAD_SHARD: Entry(True, "A shard has wrong bytes", "Nothing: it is fetched from another holder."),
-    Code.SHC_MANIFEST: Entry(False, "A manifest is not valid", "Nothing: the peer that offered it is not believed."),
+    Code.SHC_MANIFEST: Entry(
+        False, "A manifest is not valid", "Nothing: the peer that offered it is not believed."
+    ),
     Code.SHC_BUSY: Entry(True, "A holder serves as many as it can", "Nothing: the fetch comes back to it."),
-    Code.SHC_MISSING: Entry(False, "The peer does not hold an object", "Nothing: it is fetched from another holder."),
+    Code.SHC_MISSING: Entry(
+        False, "The peer does not hold an object", "Nothing: it is fetched from another holder."
+    ),
     Code.SYS_MEMORY: Entry(False, "Not enough memory", "Use fewer nodes or a smaller model, or free memory."),
     Code.SYS_DISK: Entry(False, "Not enough disk space", "Free space, or use a --dir on another disk."),
-    Code.SYS_VERSION: Entry(False, "A needed library has another version", "Run `make setup`, or install the versions of the constraints file."),
-    Code.SYS_NOT_RUNNING: Entry(False, "No node runs there", "Start it with `intellect-node run`, or name its directory with --dir."),
-    Code.SYS_CLOCK: Entry(False, "The clock is wrong", "Set the machine's clock, best by a time service such as chrony or systemd-timesyncd."),
-    Code.SYS_FILES: Entry(False, "Too few open files are allowed", "Raise the limit, for example with `ulimit -n 4096`."),
-    Code.SYS_DEVICE: Entry(False, "The accelerator cannot be used", "Set node.device to \"cpu\", or install the GPU's driver and a torch that supports it."),
+    Code.SYS_VERSION: Entry(
+        False,
+        "A needed library has another version",
+        "Run `make setup`, or install the versions of the constraints file.",
+    ),
+    Code.SYS_NOT_RUNNING: Entry(
+        False, "No node runs there", "Start it with `intellect-node run`, or name its directory with --dir."
+    ),
+    Code.SYS_CLOCK: Entry(
+        False,
+        "The clock is wrong",
+        "Set the machine's clock, best by a time service such as chrony or systemd-timesyncd.",
+    ),
+    Code.SYS_FILES: Entry(
+        False, "Too few open files are allowed", "Raise the limit, for example with `ulimit -n 4096`."
+    ),
+    Code.SYS_DEVICE: Entry(
+        False,
+        "The accelerator cannot be used",
+        'Set node.device to "cpu", or install the GPU\'s driver and a torch that supports it.',
+    ),
 }
 
 
