@@ -267,11 +267,15 @@ def _running(folder: Path | None) -> list[Path]:
     return found
 
 
-admin = typer.Typer(help="What the run's operator may order, on the node that made the run.", no_args_is_help=True)
+admin = typer.Typer(
+    help="What the run's operator may order, on the node that made the run.", no_args_is_help=True
+)
 app.add_typer(admin, name="admin")
 
 PeerArgument = Annotated[str, typer.Argument(metavar="PEER", help="A peer id.", show_default=False)]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; everyone may read it.", show_default=False)]
+Reason = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Why; everyone may read it.", show_default=False)
+]
 
 
 @admin.command()
@@ -298,8 +302,10 @@ def _administer(folder: Path | None, do: str, **fields: str) -> int:
     folders = _running(folder)
     if len(folders) > 1:
         named = ", ".join(map(str, folders))
-        raise NodeError(Code.CFG_USAGE, f"{len(folders)} nodes run: {named}.", fix="Name the founder's with --dir.")
-    print(ask_admin(folders[0], do, **fields))
+        raise NodeError(
+            Code.CFG_USAGE, f"{len(folders)} nodes run: {named}.", fix="Name the founder's with --dir."
+        )
+    print(ask_admin(folders[0], do, fields))
     return 0
 
 

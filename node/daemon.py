@@ -8,44 +8,43 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
 from diloco.creation import create_genesis, grid_of, initial_state
 from diloco.genesis import Genesis
 from diloco.golden import check_golden
-from diloco.member.admission import read_admission, seats
+from diloco.member.admission import seats
 from diloco.member.member import Member
 from diloco.member.setting import Setting, codec_of, rules_of, timing_of
+from diloco.outer_state import OuterState
 from diloco.rounds.planning import Rules
 from diloco.store.files import write_whole
+from diloco.store.ledger import Ledger
 from node import machine
 from node.children import end_descendants, worker_threads
-from node.eventlog import FILE, Event, EventLog
+from node.eventlog import FILE, EventLog
+from node.joining import GENESIS_FILE, find_admission, find_run
 from node.lifecycle import StopSignals, stop_now
-from node.messages import AskAdmission, AskGenesis, GenesisPart
-from node.network import PROTOCOL, Network
+from node.messages import AskGenesis, GenesisPart
+from node.network import Network
 from node.roles.coordinator import Coordinator
 from node.roles.corpus import share_corpus
 from node.roles.workers import Workers
 from node.runfile import RunFile
-from node.status import NodeStatus, StatusServer
+from node.showing import Showing
+from node.status import StatusServer
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
 from protocol.rpc import Context, SocketMeter
 from protocol.units import Address, PeerId
 
-GENESIS_FILE = "genesis.json"
 IDENTITY_FILE = "identity.key"
 OPERATOR_FILE = "operator.key"
-ADMISSION_FILE = "admission.bin"
 
-_BOOTSTRAP_PATIENCE = timedelta(seconds=30)
-_PART = 1 << 20
+_PART = 1 << 20  # bytes of a genesis in one message
+_SAMPLE_SECONDS = 0.5
 
 
 def init_node(runfile: RunFile, path: Path, folder: Path) -> int:
@@ -93,33 +92,16 @@ def run_node(runfile: RunFile, path: Path, folder: Path, join: tuple[str, ...]) 
         end_descendants()
 
 
-@dataclass
-class _Shown:
-    """What the status socket shows beside the member's own state."""
-
-    phase: str = "starting"
-    reason: str = "start"
-    sentence: str = "Starting."
-    since: float = 0.0
-    until: float | None = None
-    missing: tuple[str, ...] = ()
-    loss: float | None = None
-    validation_loss: float | None = None
-    tokens_per_second: float | None = None
-    bytes_sent: int = 0
-    recent: tuple[str, ...] = ()
-
-
 class Daemon:
     """One node. ``run`` it once."""
 
     def __init__(self, runfile: RunFile, path: Path, folder: Path, join: tuple[str, ...]) -> None:
         self._runfile, self._path, self._folder, self._join = runfile, path, folder, join
-        self._shown = _Shown(since=time.time())
-        self._log = EventLog(folder / FILE, sinks=(self._show,))
-        self._emit = self._log.emit
-        self._started = time.time()
         self._meter = SocketMeter()
+        self._sent = 0
+        self._shown = Showing(runfile.node.name, runfile.run.name, lambda: self._sent)
+        self._log = EventLog(folder / FILE, sinks=(self._shown.take,))
+        self._emit = self._log.emit
         self._genesis: Genesis | None = None
         self._network: Network | None = None
         self._member: Member | None = None
@@ -141,7 +123,7 @@ class Daemon:
                     stop_now(signal.SIGTERM)
                 signals.request("stop")
 
-            server = StatusServer(self._folder, self._status, stop, self._administer)
+            server = StatusServer(self._folder, self._shown.status, stop, self._administer)
             try:
                 identity = Identity.load_or_create(self._folder / IDENTITY_FILE)
                 self._say("starting", "identity", f"Node {identity.peer_id} starts.")
@@ -189,7 +171,9 @@ class Daemon:
 
     async def _banned(self, member: Member) -> None:
         await member.banned.wait()
-        raise NodeError(Code.RND_BANNED, f"The run's operator banned this node ({self._network and self._network.me}).")
+        raise NodeError(
+            Code.RND_BANNED, f"The run's operator banned this node ({self._network and self._network.me})."
+        )
 
     def _roles(self) -> tuple[str, ...]:
         roles = set(self._runfile.node.roles)
@@ -215,7 +199,7 @@ class Daemon:
         network.endpoint.handle(self._on_ask_genesis)
         self._say("starting", "directory", "Starting the directory by which peers find each other.")
         await network.start(self._join)
-        genesis = self._genesis = await self._find_run(network)
+        genesis = self._genesis = await find_run(network, self._folder, self._join, self._say)
         network.belong_to(genesis.run_id, genesis.operator)
         mismatch = self._runfile.mismatch(genesis.mismatch(self._runfile.sections()))
         if mismatch is not None:
@@ -224,7 +208,7 @@ class Daemon:
         workers = self._workers = self._make_workers(genesis, state)
         rules = rules_of(genesis, seats(genesis.run_id, genesis.operator))
         coordinator = self._coordinator = self._make_coordinator(genesis, rules, network)
-        admission = await self._admission(network, genesis, coordinator)
+        admission = await find_admission(network, genesis, coordinator, self._folder, self._say, self._emit)
         setting = Setting(
             genesis=genesis,
             run=genesis.run_id,
@@ -244,10 +228,17 @@ class Daemon:
             network.endpoint.handle(coordinator.on_ask_admission)
         await network.admitted(admission)
         self._watch = asyncio.ensure_future(self._watch_network(network))
-        await share_corpus(genesis, self._folder, self._path.parent, network, member.service.shelf, self._emit)
+        self._watch.add_done_callback(self._watch_ended)
+        await share_corpus(
+            genesis, self._folder, self._path.parent, network, member.service.shelf, self._emit
+        )
         workers.start()
 
-    async def _or_stopped(self, work: Any) -> None:
+    def _watch_ended(self, watch: "asyncio.Future[None]") -> None:
+        if not watch.cancelled() and (error := watch.exception()) is not None:
+            self._emit("task.failed", task="network", reason=f"{type(error).__name__}: {error}")
+
+    async def _or_stopped(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine until it ends or this node is told to stop."""
         task, stop = asyncio.ensure_future(work), asyncio.ensure_future(self._stopping.wait())
         await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -269,31 +260,12 @@ class Daemon:
         self._emit("node.exit", status=status)
 
     def _on_drain(self, reason: str) -> None:
-        self._say("draining", "stop", f"Leaving the run in good order ({reason}); a second signal stops at once.")
+        self._say(
+            "draining", "stop", f"Leaving the run in good order ({reason}); a second signal stops at once."
+        )
         self._stopping.set()
 
     # ---- the run
-
-    async def _find_run(self, network: Network) -> Genesis:
-        path = self._folder / GENESIS_FILE
-        if path.exists():
-            return Genesis.parse(path.read_bytes())
-        if not self._join:
-            raise NodeError(
-                Code.CFG_USAGE,
-                f"{self._folder} holds no run yet.",
-                fix="Join one with --join MULTIADDR, or begin one with `intellect-node init`.",
-            )
-        self._say("joining", "genesis", "Fetching the run's description from the peer that --join names.")
-        trusted = tuple(PeerId(address.rsplit("/p2p/", 1)[1]) for address in self._join if "/p2p/" in address)
-        await network.publish()
-        record = await network.wait_for(trusted, _BOOTSTRAP_PATIENCE)
-        data = await network.fetch_genesis(record.peer, record.run, _BOOTSTRAP_PATIENCE)
-        genesis = Genesis.parse(data)
-        if genesis.run_id != record.run:
-            raise NodeError(Code.CFG_GENESIS_INVALID, f"{record.peer} sent another genesis than its record names.")
-        write_whole(path, [data])
-        return genesis
 
     async def _on_ask_genesis(self, message: AskGenesis, context: Context) -> AsyncIterator[GenesisPart]:
         """Give the genesis to whoever asks: it is public, and believed for its hash only."""
@@ -311,51 +283,16 @@ class Daemon:
         if operator.peer_id != genesis.operator:
             return None
 
-        def ledger() -> Any:
+        def ledger() -> Ledger | None:
             return None if self._member is None else self._member.ledger
 
         return Coordinator(operator, genesis, rules, network, ledger, self._emit, time.time)
-
-    async def _admission(self, network: Network, genesis: Genesis, coordinator: Coordinator | None) -> bytes:
-        """This node's admission: from disk, from itself, or from a coordinator that has to be reached."""
-        path = self._folder / ADMISSION_FILE
-        if path.exists():
-            raw = path.read_bytes()
-            with suppress(NodeError):
-                read_admission(raw, genesis.run_id, genesis.operator, network.me)
-                return raw
-        if coordinator is not None:
-            raw = coordinator.admit(network.me, network.roles)
-        else:
-            raw = await self._ask_admission(network, genesis)
-        write_whole(path, [raw])
-        return raw
-
-    async def _ask_admission(self, network: Network, genesis: Genesis) -> bytes:
-        question = AskAdmission(protocol=PROTOCOL, software=machine.software_version(), roles=network.roles)
-        await network.publish()
-        while True:
-            await network.look()
-            coordinators = [p for p, record in network.members.items() if "coordinator" in record.roles]
-            sentence = "Waiting to be admitted: no coordinator of the run can be reached."
-            for peer in coordinators:
-                try:
-                    answer = await network.endpoint.request(peer, question)
-                    sealed = read_admission(answer.admission, genesis.run_id, genesis.operator, network.me)
-                    self._emit("admission.received", seat=sealed.message.seat, peer=peer)
-                    return bytes(answer.admission)
-                except NodeError as error:
-                    if error.code in (Code.NET_VERSION,):
-                        raise
-                    sentence = f"Waiting to be admitted: {error.sentence}"
-            self._say("joining", "admission", sentence)
-            await asyncio.sleep(0.5)
 
     async def _write_start(self) -> None:
         assert self._member is not None and self._coordinator is not None
         self._member.found(await self._coordinator.begin())
 
-    def _make_workers(self, genesis: Genesis, state: Any) -> Workers:
+    def _make_workers(self, genesis: Genesis, state: OuterState) -> Workers:
         section = self._runfile.node
         device = machine.measure(self._folder).device(section.device)
         return Workers(
@@ -373,11 +310,11 @@ class Daemon:
     async def _watch_network(self, network: Network) -> None:
         async def sample() -> None:
             while True:
-                self._shown.bytes_sent = self._meter.sent()
+                self._sent = self._meter.sent()
                 if self._member is not None and self._member.state is not None:
                     network.round = self._member.state.round
                     network.banned = frozenset(self._member.state.value.banned)
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(_SAMPLE_SECONDS)
 
         await asyncio.gather(network.watch(), sample())
 
@@ -395,9 +332,14 @@ class Daemon:
                 Code.CFG_USAGE, f"The node in {self._folder} does not hold the operator's key, or is still starting.",
                 fix="Name the --dir of the node that made the run.",
             )  # fmt: skip
-        do, peer, reason = question.get("do"), PeerId(str(question.get("peer", ""))), str(question.get("reason", ""))
+        do, peer, reason = (
+            question.get("do"),
+            PeerId(str(question.get("peer", ""))),
+            str(question.get("reason", "")),
+        )
         if do == "ban":
-            return f"Order {coordinator.ban(member, peer, reason[:200])}: {peer} is banned from the next decided round on."
+            number = coordinator.ban(member, peer, reason[:200])
+            return f"Order {number}: {peer} is banned from the next decided round on."
         if do == "unban":
             return f"Order {coordinator.unban(member, peer, reason[:200])}: {peer} may come again."
         if do == "reset":
@@ -409,78 +351,12 @@ class Daemon:
 
     def _say(self, phase: str, reason: str, sentence: str) -> None:
         self._emit(
-            "node.phase", phase=phase, reason=reason, sentence=sentence, until=None, missing=[], round=-1, attempt=0
-        )
-
-    def _show(self, event: Event) -> None:
-        """Keep what the status socket tells, from the events as they are written."""
-        shown = self._shown
-        if event.kind == "node.phase":
-            if (shown.phase, shown.reason) != (event["phase"], event["reason"]):
-                shown.since = event.t
-            shown.phase, shown.reason, shown.sentence = event["phase"], event["reason"], event["sentence"]
-            left = event.get("until")
-            shown.until = None if left is None else event.t + left
-            shown.missing = tuple(event.get("missing") or ())
-        elif event.kind == "train.step":
-            shown.loss = event["loss"]
-        elif event.kind == "train.end" and event["seconds"]:
-            shown.tokens_per_second = event["tokens"] / event["seconds"]
-        elif event.kind == "evaluation":
-            shown.validation_loss = event["loss"]
-        elif event.kind in _NOTABLE:
-            text = _NOTABLE[event.kind].format_map(_Lenient(event.fields))
-            shown.recent = (*shown.recent, text)[-8:]
-
-    def _status(self) -> NodeStatus:
-        shown, member, network = self._shown, self._member, self._network
-        state = member.state if member is not None else None
-        sentence, phase, reason = shown.sentence, shown.phase, shown.reason
-        if state is not None and not self._stopping.is_set():
-            now = member.waiting() if member is not None else None
-            if now is not None:
-                sentence, phase, reason = now.sentence, now.phase, now.reason
-        return NodeStatus(
-            peer=network.me if network else "",
-            name=self._runfile.node.name,
-            run=self._genesis.run_id if self._genesis else "",
-            run_name=self._genesis.sections.run.name if self._genesis else self._runfile.run.name,
-            roles=network.roles if network else (),
-            version=machine.software_version(),
-            started=self._started,
+            "node.phase",
             phase=phase,
             reason=reason,
             sentence=sentence,
-            since=shown.since,
-            until=shown.until,
-            missing=shown.missing,
-            round=state.round if state else 0,
-            rounds=self._genesis.sections.run.rounds if self._genesis else 0,
-            attempt=state.attempt if state else 0,
-            members=tuple(e.peer for e in state.value.electorate) + state.value.members if state else (),
-            loss=shown.loss,
-            validation_loss=shown.validation_loss,
-            tokens_per_second=shown.tokens_per_second,
-            bytes_sent=shown.bytes_sent,
-            multiaddrs=network.directory.multiaddrs if network and network.directory else (),
-            recent=shown.recent,
+            until=None,
+            missing=[],
+            round=-1,
+            attempt=0,
         )
-
-
-class _Lenient(dict[str, Any]):
-    def __missing__(self, key: str) -> str:
-        return "?"
-
-
-_NOTABLE = {
-    "commit": "Round {round} was decided.",
-    "peer.gone": "{peer} is gone: {why}.",
-    "peer.seen": "{peer} is here.",
-    "state.downloaded": "Downloaded the state of round {round}.",
-    "chunk.refused": "Refused a chunk of {peer}: {reason}",
-    "train.not-finite": "{reason}",
-    "directory.died": "The directory died and is started again: {reason}",
-    "run.finished": "The run is finished.",
-    "banned": "This node is banned from the run.",
-    "reset": "Epoch {epoch} began.",
-}

@@ -79,7 +79,7 @@ class EventLog:
         self._failing = False
         self._closed = False
 
-    def emit(self, kind: str, **fields: Any) -> None:
+    def emit(self, kind: str, /, **fields: Any) -> None:
         """Write one event now. Fields may be anything: what JSON has no word for becomes text, NaN becomes null."""
         event = Event(self._clock(), kind, {name: _plain(value) for name, value in fields.items()})
         with self._guard:

@@ -10,7 +10,7 @@ from diloco.outer_step import outer_step
 from diloco.store.checkpoints import Checkpoints, Floats
 from diloco.store.ledger import Ledger
 from diloco.store.reduced import ReducedStore
-from node.daemon import GENESIS_FILE
+from node.joining import GENESIS_FILE
 from protocol.errors import Code, NodeError
 
 
@@ -32,7 +32,9 @@ def export_node(folder: Path, to: Path) -> int:
     path = folder / GENESIS_FILE
     if not path.exists():
         raise NodeError(
-            Code.CFG_USAGE, f"{folder} is not a node's data directory.", fix="Name the --dir of a node that took part."
+            Code.CFG_USAGE,
+            f"{folder} is not a node's data directory.",
+            fix="Name the --dir of a node that took part.",
         )
     genesis = Genesis.parse(path.read_bytes())
     round_number, params = committed_parameters(folder, genesis)

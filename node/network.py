@@ -93,7 +93,7 @@ class Network:
             bootstrap: Multiaddresses of which one has to answer; with none, peers known before are tried.
 
         Raises:
-            NodeError: A port is taken (``E-NET-001``), nobody answers (``E-DIR-002``), the helper fails (``E-DIR-001``).
+            NodeError: A port is taken (``E-NET-001``), none answers (``E-DIR-002``), the helper fails (``E-DIR-001``).
         """
         await self.endpoint.start()
         self._bootstrap = bootstrap
@@ -278,11 +278,15 @@ class Network:
             data = bytearray()
             try:
                 question = AskGenesis(run=run)
-                async with aclosing(self.endpoint.stream(peer, question, progress=timedelta(seconds=10))) as parts:
+                async with aclosing(
+                    self.endpoint.stream(peer, question, progress=timedelta(seconds=10))
+                ) as parts:
                     async for part in parts:
                         data += part.data
                         if len(data) > _GENESIS_LIMIT:
-                            raise NodeError(Code.CFG_GENESIS_INVALID, "The genesis that came is too large.", peer=peer)
+                            raise NodeError(
+                                Code.CFG_GENESIS_INVALID, "The genesis that came is too large.", peer=peer
+                            )
                 return bytes(data)
             except NodeError as error:
                 # until the peer has seen this node's record it does not know its certificate
@@ -303,4 +307,3 @@ def _outward(host: str) -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1" if family == socket.AF_INET else "::1"
-

@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -205,14 +205,14 @@ def ask_status(folder: Path, timeout: timedelta = ANSWER_WITHIN) -> NodeStatus:
     return NodeStatus(**plain)
 
 
-def ask_admin(folder: Path, do: str, timeout: timedelta = ANSWER_WITHIN, **fields: str) -> str:
+def ask_admin(folder: Path, do: str, fields: Mapping[str, str], *, timeout: timedelta = ANSWER_WITHIN) -> str:
     """Have the node in `folder` carry out an operator's wish.
 
     Args:
         folder: Data directory of a node that holds the operator's key.
         do: ``ban``, ``unban`` or ``reset``.
-        timeout: How long it may take to answer.
         fields: What the wish needs: ``peer``, ``reason``.
+        timeout: How long it may take to answer.
 
     Returns:
         What was done, in a sentence.

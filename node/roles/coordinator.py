@@ -1,4 +1,4 @@
-"""The coordinator in its smallest form: it admits newcomers, writes the run's start record, bans, and begins new epochs.
+"""The coordinator in its smallest form: it admits, writes the run's start record, bans, and begins new epochs.
 
 It is never on the path of a round: killed, it stops only admissions. What it orders acts by being named in a value.
 """
@@ -17,7 +17,7 @@ from diloco.rounds.certificate import Certified
 from diloco.rounds.planning import Rules, value_digest
 from diloco.rounds.statements import Order, Reset, Start
 from diloco.store.ledger import Ledger
-from node.messages import AskAdmission, Admitted
+from node.messages import Admitted, AskAdmission
 from node.network import PROTOCOL, Network
 from protocol.envelope import seal
 from protocol.errors import Code, NodeError
@@ -71,7 +71,9 @@ class Coordinator:
         if section.policy == "allowlist" and peer not in section.allow:
             raise NodeError(Code.RND_NOT_ADMITTED, f"{peer} is not on the run's allowlist.", peer=peer)
         if section.policy == "invite":
-            raise NodeError(Code.RND_NOT_ADMITTED, f"{peer} needs an invitation of the run's operator.", peer=peer)
+            raise NodeError(
+                Code.RND_NOT_ADMITTED, f"{peer} needs an invitation of the run's operator.", peer=peer
+            )
         ledger = self._ledger()
         tip = ledger.tip() if ledger is not None else None
         seat = len(self._seated()) < section.seats
@@ -152,7 +154,9 @@ class Coordinator:
         )
         sealed = seal(self._operator, self._genesis.run_id, Reset(value=encode(value), reason=reason))
         member.give_reset(sealed.raw)
-        self._emit("reset.given", epoch=value.epoch, round=value.round + 1, members=sorted(peers), reason=reason)
+        self._emit(
+            "reset.given", epoch=value.epoch, round=value.round + 1, members=sorted(peers), reason=reason
+        )
         return value.epoch, value.round + 1
 
     async def begin(self) -> Certified:
@@ -167,7 +171,8 @@ class Coordinator:
                 break
             if len(here) != shown:
                 shown, left = len(here), end - loop.time()
-                sentence = f"{shown} of {section.start_members} members are here; the run starts in at most {left:.0f} s."
+                wanted = section.start_members
+                sentence = f"{shown} of {wanted} members are here; the run starts in {left:.0f} s at most."
                 self._emit(
                     "node.phase", phase="joining", reason="members", sentence=sentence, until=left, missing=[],
                     round=-1, attempt=0,

@@ -1,0 +1,106 @@
+"""Coming into a run: its genesis, and this node's admission."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+from diloco.genesis import Genesis
+from diloco.member.admission import read_admission
+from diloco.member.setting import Emit
+from diloco.store.files import write_whole
+from node.machine import software_version
+from node.messages import AskAdmission
+from node.network import PROTOCOL, Network
+from node.roles.coordinator import Coordinator
+from protocol.errors import Code, NodeError
+from protocol.units import PeerId
+
+GENESIS_FILE = "genesis.json"
+ADMISSION_FILE = "admission.bin"
+
+_PATIENCE = timedelta(seconds=30)
+
+Say = Callable[[str, str, str], None]
+"""Says a phase, a reason and a sentence, in the event log and on the status socket."""
+
+
+async def find_run(network: Network, folder: Path, join: tuple[str, ...], say: Say) -> Genesis:
+    """The run that this node takes part in: from its folder, or from the peer that ``--join`` names.
+
+    The peer id in the address is what a contributor trusts; the genesis is believed because its hash is the run's id
+    in that peer's signed record.
+
+    Raises:
+        NodeError: ``CFG_USAGE`` without a run and without an address, ``DIR_BOOTSTRAP`` when the peer is in no run,
+            ``NET_VERSION``, ``CFG_GENESIS_INVALID``.
+    """
+    path = folder / GENESIS_FILE
+    if path.exists():
+        return Genesis.parse(path.read_bytes())
+    if not join:
+        raise NodeError(
+            Code.CFG_USAGE,
+            f"{folder} holds no run yet.",
+            fix="Join one with --join MULTIADDR, or begin one with `intellect-node init`.",
+        )
+    say("joining", "genesis", "Fetching the run's description from the peer that --join names.")
+    trusted = tuple(PeerId(address.rsplit("/p2p/", 1)[1]) for address in join if "/p2p/" in address)
+    await network.publish()
+    record = await network.wait_for(trusted, _PATIENCE)
+    data = await network.fetch_genesis(record.peer, record.run, _PATIENCE)
+    genesis = Genesis.parse(data)
+    if genesis.run_id != record.run:
+        raise NodeError(
+            Code.CFG_GENESIS_INVALID, f"{record.peer} sent another genesis than its record names."
+        )
+    write_whole(path, [data])
+    return genesis
+
+
+async def find_admission(
+    network: Network, genesis: Genesis, coordinator: Coordinator | None, folder: Path, say: Say, emit: Emit
+) -> bytes:
+    """This node's admission: from disk, from the coordinator on this node, or from one that has to be reached.
+
+    Returns:
+        Envelope bytes.
+
+    Raises:
+        NodeError: ``NET_VERSION`` when the run speaks another version. A policy that says no is asked again: the
+            operator may change their mind.
+    """
+    path = folder / ADMISSION_FILE
+    if path.exists():
+        raw = path.read_bytes()
+        with suppress(NodeError):
+            read_admission(raw, genesis.run_id, genesis.operator, network.me)
+            return raw
+    if coordinator is not None:
+        raw = coordinator.admit(network.me, network.roles)
+    else:
+        raw = await _ask(network, genesis, say, emit)
+    write_whole(path, [raw])
+    return raw
+
+
+async def _ask(network: Network, genesis: Genesis, say: Say, emit: Emit) -> bytes:
+    question = AskAdmission(protocol=PROTOCOL, software=software_version(), roles=network.roles)
+    await network.publish()
+    while True:
+        await network.look()
+        sentence = "Waiting to be admitted: no coordinator of the run can be reached."
+        for peer in [peer for peer, record in network.members.items() if "coordinator" in record.roles]:
+            try:
+                answer = await network.endpoint.request(peer, question)
+                sealed = read_admission(answer.admission, genesis.run_id, genesis.operator, network.me)
+            except NodeError as error:
+                if error.code == Code.NET_VERSION:
+                    raise
+                sentence = f"Waiting to be admitted: {error.sentence}"
+            else:
+                emit("admission.received", seat=sealed.message.seat, peer=peer)
+                return bytes(answer.admission)
+        say("joining", "admission", sentence)
+        await asyncio.sleep(0.5)
