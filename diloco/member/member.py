@@ -67,6 +67,8 @@ from protocol.units import PeerId
 from shardcast.service import Service, attach
 from shardcast.shelf import Shelf
 
+_EARLY = 64  # events that wait for a member which is still finding chain and state
+
 
 class Member:
     """A member of a run. Make it before the endpoint starts, then ``run`` it once, in the endpoint's event loop.
@@ -258,8 +260,8 @@ class Member:
         self._events.put_nowait(event)
 
     def arrived(self, sealed: Sealed[Any]) -> None:
-        """A verified statement about a round came."""
-        if self.state is not None:
+        """A verified statement about a round came; before this member has begun a few are kept for it."""
+        if self.state is not None or self._events.qsize() < _EARLY:
             self.post(Arrived(sealed))
 
     def reassigned(self, sealed: Sealed[Reassign]) -> None:
@@ -330,6 +332,8 @@ class Member:
     def _seen(self, peer: PeerId) -> None:
         self.setting.emit("peer.seen", peer=peer)
         self.post(Seen(peer))
+        if self.state is not None:
+            self._mail.repeat([peer])  # it may have missed what was said before it came
 
     def _gone(self, peer: PeerId, why: str) -> None:
         self.setting.emit("peer.gone", peer=peer, why=why)

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,9 @@ from diloco.member.setting import Outcome, Setting, codec_of, rules_of, timing_o
 from diloco.outer_state import OuterState
 from diloco.rounds import planning
 from diloco.rounds.certificate import Certified
-from diloco.rounds.statements import Lease, Start
-from protocol.envelope import seal
+from diloco.rounds.statements import Lease, Start, Value
+from protocol.envelope import Sealed, seal
+from protocol.errors import Code, NodeError
 from protocol.identity import Identity
 from protocol.messages import encode
 from protocol.rpc import Endpoint
@@ -56,7 +59,9 @@ def tiny_genesis(rounds: int = 4, **changes: Any) -> Genesis:
         model=ModelSection(hidden=8, layers=1, heads=2, kv_heads=1, intermediate=8, vocab=260, context=8),
         inner=InnerSection(batch=2),
         outer=OuterSection(**changes.pop("outer", {})),
-        round=RoundSection(inner_steps=4, chunk=256, checkpoint_every=2, **changes.pop("round", {})),
+        round=RoundSection(
+            **{"inner_steps": 4, "chunk": 256, "checkpoint_every": 2, **changes.pop("round", {})}
+        ),
         deadline=DeadlineSection(**{**seconds, **changes.pop("deadline", {})}),
     )
     layout = layout_of(sections.model)
@@ -81,29 +86,77 @@ class ScriptedTrainer:
     def __init__(self, number: int, state: OuterState, gradient: Gradient, step: float = 0.01) -> None:
         self.number, self.state, self.gradient, self.step_time = number, state, gradient, step
         self.trained: list[tuple[int, int, int]] = []
-        self.loss = 1.0
-        self._stop = False
+        self.loss: Callable[[int], float] = lambda round_number: 1.0
+        self.gate: Callable[[int, int], asyncio.Event | None] = lambda round_number, step: None
+        self._stop = asyncio.Event()
 
     async def train(
         self, lease: Lease, round_number: int, *, done: int, on_step: Callable[[int, float, int], None]
     ) -> Outcome:
-        self._stop = False
-        samples = 0
+        self._stop.clear()
+        samples, loss = 0, self.loss(round_number)
         while done + samples < lease.count:
+            gate = self.gate(round_number, (done + samples) // 2)
+            if gate is not None:
+                await _either(gate, self._stop)
+            if self._stop.is_set():
+                break
             await asyncio.sleep(self.step_time)
             samples += 2
-            on_step(samples // 2 - 1, self.loss, 16)
-            if self._stop:
-                break
+            on_step(samples // 2 - 1, loss, 16)
         self.state.gradient[:] = self.gradient(self.number, round_number, self.state)
         self.trained.append((round_number, lease.start + done, samples))
-        return Outcome(samples, samples * 8, samples // 2, self.loss, bool(np.isfinite(self.loss)))
+        return Outcome(samples, samples * 8, samples // 2, loss, bool(np.isfinite(loss)))
 
     def request_stop(self) -> None:
-        self._stop = True
+        self._stop.set()
 
     async def evaluate(self) -> float:
         return 1.0
+
+
+async def _either(*events: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+class Wire(Endpoint):
+    """An endpoint whose links the fleet can cut: a cut peer is silent, a killed one's port refuses."""
+
+    post_of: "Post"
+
+    def _check(self, peer: PeerId) -> None:
+        fleet, here = self.post_of.fleet, self.post_of
+        there = next((post for post in fleet.posts if post.peer == peer), None)
+        if here.killed or (there is not None and there.killed):
+            raise NodeError(Code.NET_UNREACHABLE, "The port refuses connections.", peer=peer)
+        if there is not None and fleet.cut(here, there):
+            raise NodeError(Code.NET_TIMEOUT, "Nothing comes back.", peer=peer)
+
+    async def send(self, peer: PeerId, message: Any, *, timeout: timedelta | None = None) -> None:
+        self._check(peer)
+        await super().send(peer, message, timeout=timeout)
+
+    async def post(self, peer: PeerId, sealed: Sealed[Any], *, timeout: timedelta | None = None) -> None:
+        self._check(peer)
+        await super().post(peer, sealed, timeout=timeout)
+
+    async def request(self, peer: PeerId, request: Any, *, timeout: timedelta | None = None) -> Any:
+        self._check(peer)
+        return await super().request(peer, request, timeout=timeout)
+
+    async def stream(
+        self, peer: PeerId, request: Any, *, progress: timedelta | None = None
+    ) -> AsyncGenerator[Any, None]:
+        self._check(peer)
+        async with contextlib.aclosing(super().stream(peer, request, progress=progress)) as frames:
+            async for frame in frames:
+                self._check(peer)
+                yield frame
 
 
 class Post:
@@ -118,16 +171,21 @@ class Post:
         self.boots = 0
         self.seated = True
         self.task: asyncio.Task[None] | None = None
+        self.killed = False
+        self.hooks: list[Callable[[str, dict[str, Any]], None]] = []
+        self.trained: list[tuple[int, int, int]] = []
+        self.paths: dict[int, np.ndarray] = {}
 
     def build(self) -> None:
         genesis = self.fleet.genesis
         self.boots += 1
         boot = bytes([self.number, self.boots]) * 8
         self.tls = make_certificate(self.peer)
-        self.endpoint = Endpoint(
+        self.endpoint = Wire(
             self.identity, self.tls, self.trust, run=genesis.run_id, boot=boot, upload=self.fleet.upload,
             audience=lambda peer, audience: True,
         )  # fmt: skip
+        self.endpoint.post_of = self
         admission = Admission(peer=self.peer, roles=("trainer",), seat=self.seated)
         setting = Setting(
             genesis=genesis,
@@ -148,10 +206,32 @@ class Post:
         )
         self.state = initial_state(genesis)
         self.trainer = ScriptedTrainer(self.number, self.state, self.fleet.gradient, self.fleet.step)
+        self.trainer.trained = self.trained
+        self.fleet.prepare(self)
         self.member = Member(setting, self.state, self.trainer)
 
     def emit(self, kind: str, /, **fields: Any) -> None:
+        if self.killed:
+            return
         self.events.append((kind, {**fields, "t": time.monotonic()}))
+        if kind == "apply":
+            self.paths[fields["round"]] = self.state.params.copy()
+        for hook in list(self.hooks):
+            hook(kind, fields)
+
+    def on(self, kind: str, action: Callable[[], None], **where: Any) -> None:
+        """Do something once, at the first event of a kind whose fields are these (or pass these tests)."""
+
+        def hook(name: str, fields: dict[str, Any]) -> None:
+            if name != kind or hook not in self.hooks:
+                return
+            for key, wanted in where.items():
+                if not (wanted(fields[key]) if callable(wanted) else fields[key] == wanted):
+                    return
+            self.hooks.remove(hook)
+            action()
+
+        self.hooks.append(hook)
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [fields for name, fields in self.events if name == kind]
@@ -174,17 +254,32 @@ class Post:
     def run(self) -> None:
         self.task = asyncio.ensure_future(self.member.run())
 
+    def die(self) -> None:
+        """From this moment on nothing comes from it and nothing reaches it; ``kill`` cleans up."""
+        if not self.killed:
+            self.killed = True
+            self.fleet.dying.append(asyncio.ensure_future(self.kill()))
+
     async def kill(self) -> None:
         """End it without a goodbye, as a killed process would: sockets close, nothing is written."""
-        assert self.task is not None
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
+        self.killed = True
+        task, self.task = self.task, None
         await self.endpoint.stop()
-        self.task = None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            self.member.ledger.close()
+            self.state.close()
+
+    async def restart(self) -> None:
+        """Start it again on the same folder."""
+        await asyncio.gather(*self.fleet.dying)
+        self.killed = False
+        await self.start()
 
     @property
     def alive(self) -> bool:
-        return self.task is not None and not self.task.done()
+        return self.task is not None and not self.task.done() and not self.killed
 
     @property
     def round(self) -> int:
@@ -211,6 +306,12 @@ class Fleet:
         self.posts: list[Post] = []
         self.started = False
         self.knows: Callable[[Post, Post], bool] = lambda a, b: True
+        self.cut: Callable[[Post, Post], bool] = lambda a, b: False
+        self.prepare: Callable[[Post], None] = lambda post: None
+        self.dying: list[asyncio.Future[None]] = []
+
+    def by(self, peer: str) -> Post:
+        return next(post for post in self.posts if post.peer == peer)
 
     async def add(self, *, seated: bool = True) -> Post:
         number = len(self.posts) + 1
@@ -220,12 +321,12 @@ class Fleet:
         await post.start()
         return post
 
-    def begin(self) -> None:
-        """Write the start record with everyone who is there, and let all run."""
+    def begin(self, wanted: Callable[[Value], bool] = lambda value: True) -> Value:
+        """Write the first start record that is as wanted, with everyone who is there, and let all run."""
         rules = self.posts[0].member.setting.rules
-        value = planning.make_start(
-            rules, self.genesis.base, {p.peer: p.seated for p in self.posts}, b"\5" * 32
-        )
+        peers = {post.peer: post.seated for post in self.posts}
+        values = (planning.make_start(rules, self.genesis.base, peers, bytes([n]) * 32) for n in range(256))
+        value = next(value for value in values if wanted(value))
         data = encode(value)
         sealed = seal(OPERATOR, self.genesis.run_id, Start(value=data))
         start = Certified(value, data, planning.value_digest(data), start=sealed.raw)
@@ -233,6 +334,7 @@ class Fleet:
         self.started = True
         for post in self.posts:
             post.run()
+        return value
 
     async def until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
         async with asyncio.timeout(seconds):
@@ -240,7 +342,7 @@ class Fleet:
                 for post in self.posts:
                     if post.task is not None and post.task.done() and not post.task.cancelled():
                         post.task.result()
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.01)
 
     def living(self) -> list[Post]:
         return [post for post in self.posts if post.alive]
@@ -257,24 +359,61 @@ class Fleet:
                     f"member {post.number} differs in round {number}"
                 )
 
+    def chain(self) -> list[Certified]:
+        """The longest chain of a living member, the start record first."""
+        return max((list(post.member.ledger.since(-1)) for post in self.living()), key=len)
+
+    def check_books(self) -> set[int]:
+        """No sample position is lost, none is certified twice, and who is credited trained it; what was certified."""
+        chain, taken = self.chain(), set[int]()
+        for before, after in pairwise(chain):
+            leases = {lease.peer: lease for lease in before.value.leases}
+            for position, entry in enumerate(after.value.roster):
+                if not any(planning.included(chunk, position) for chunk in after.value.chunks):
+                    continue
+                start = leases[entry.peer].start
+                span = set(range(start, start + entry.samples))
+                assert not span & taken, f"positions of round {after.value.round} are in committed work twice"
+                done = {
+                    p for _, first, count in self.by(entry.peer).trained for p in range(first, first + count)
+                }
+                assert span <= done, f"{entry.peer} is credited for what it did not train on"
+                taken |= span
+        last = chain[-1].value
+        still = [*last.leases, *last.returned]
+        kept = {p for span in still for p in range(span.start, span.start + span.count)}
+        assert taken | kept == set(range(last.cursor)), "a sample position is lost"
+        assert not taken & kept, "a committed position would be trained on again"
+        return taken
+
 
 @contextlib.asynccontextmanager
 async def fleet(
-    folder: Path, count: int, gradient: Gradient, genesis: Genesis | None = None, **options: Any
+    folder: Path,
+    count: int,
+    gradient: Gradient,
+    genesis: Genesis | None = None,
+    *,
+    begin: bool = True,
+    **options: Any,
 ) -> AsyncIterator[Fleet]:
-    """A fleet of ``count`` members that has begun."""
+    """A fleet of ``count`` members that has begun, unless it is told to wait."""
     crowd = Fleet(folder, genesis or tiny_genesis(), gradient, **options)
     try:
         for _ in range(count):
             await crowd.add()
-        crowd.begin()
+        if begin:
+            crowd.begin()
         yield crowd
     finally:
-        for post in crowd.living():
-            await post.kill()
-        for post in crowd.posts:
-            await post.endpoint.stop()
+        await asyncio.gather(*crowd.dying, *(post.kill() for post in crowd.posts))
 
 
 def names(posts: Sequence[Post]) -> set[PeerId]:
     return {post.peer for post in posts}
+
+
+def heavy_tailed(number: int, round_number: int, state: OuterState) -> np.ndarray:
+    """Student-t with three degrees of freedom, another one for each member and round."""
+    random = np.random.default_rng((number, round_number))
+    return (random.standard_t(3, state.layout.size) * 1e-3).astype(np.float32)
