@@ -68,8 +68,8 @@ def test_a_plain_value_in_place_of_a_section_says_how_to_write_one() -> None:
     ("text", "sentence"),
     [
         ('[inner]\nprecision = "fp8"\n', '`inner.precision` must be "fp32" or "bf16", not "fp8"'),
-        ("[inner]\nlr = -1\n", "`inner.lr` must be a number above 0 and at most 1, not -1"),
-        ("[inner]\nlr = nan\n", "`inner.lr` must be a number above 0 and at most 1, not NaN"),
+        ("[inner]\nlr = -1\n", "`inner.lr` must be a number from 0 to 1, not -1"),
+        ("[inner]\nlr = nan\n", "`inner.lr` must be a number from 0 to 1, not NaN"),
         ("[run]\nrounds = 0\n", "`run.rounds` must be a whole number from 1 to 10,000,000, not 0"),
         ('[run]\nrounds = "8"\n', '`run.rounds` must be a whole number from 1 to 10,000,000, not "8"'),
         (
