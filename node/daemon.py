@@ -142,7 +142,7 @@ class Daemon:
     async def _live(self, identity: Identity) -> None:
         check_golden()
         roles = self._roles()
-        network = self._network = self._make_network(identity, roles)
+        network = self._network = self._shown.network = self._make_network(identity, roles)
         self._emit(
             "node.start", peer=identity.peer_id, version=machine.software_version(), pid=os.getpid(),
             boot=network.boot.hex(), roles=list(roles), name=self._runfile.node.name,
@@ -199,7 +199,8 @@ class Daemon:
         network.endpoint.handle(self._on_ask_genesis)
         self._say("starting", "directory", "Starting the directory by which peers find each other.")
         await network.start(self._join)
-        genesis = self._genesis = await find_run(network, self._folder, self._join, self._say)
+        genesis = await find_run(network, self._folder, self._join, self._say)
+        self._genesis = self._shown.genesis = genesis
         network.belong_to(genesis.run_id, genesis.operator)
         mismatch = self._runfile.mismatch(genesis.mismatch(self._runfile.sections()))
         if mismatch is not None:
@@ -223,7 +224,7 @@ class Daemon:
             emit=self._emit,
             bytes_sent=self._bytes_sent,
         )
-        member = self._member = Member(setting, state, workers)
+        member = self._member = self._shown.member = Member(setting, state, workers)
         if coordinator is not None:
             network.endpoint.handle(coordinator.on_ask_admission)
         await network.admitted(admission)
