@@ -6,11 +6,13 @@ what a stranger's proofs need: ``check`` (strict verification under a ``Policy``
 
 from toploc.building import build_proofs, build_proofs_base64, build_proofs_bytes
 from toploc.calibration import Pair, calibrate
-from toploc.checking import Fault, Reason, Verdict, check
+from toploc.checking import check
 from toploc.checksum import sha256sum
 from toploc.policy import Policy, Rate, Thresholds
+from toploc.projection import Projection, build_fingerprints
 from toploc.proof import ProofPoly
 from toploc.streaming import StreamingBuilder, Suspended
+from toploc.verdict import Fault, Reason, Verdict
 from toploc.verification import (
     VerificationResult,
     verify_proofs,
@@ -24,6 +26,7 @@ __all__ = [
     "Fault",
     "Pair",
     "Policy",
+    "Projection",
     "ProofPoly",
     "Rate",
     "Reason",
@@ -32,6 +35,7 @@ __all__ = [
     "Thresholds",
     "Verdict",
     "VerificationResult",
+    "build_fingerprints",
     "build_proofs",
     "build_proofs_base64",
     "build_proofs_bytes",

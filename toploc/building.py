@@ -1,7 +1,5 @@
 """Building proofs with the reference package's names, arguments and bytes."""
 
-import numpy as np
-
 from toploc.chunks import Activations, Picked, pick_chunks
 from toploc.proof import ProofPoly
 
@@ -10,7 +8,7 @@ def proof_of(picked: Picked) -> ProofPoly:
     """The proof of one chunk; the null proof of length 0 when the chunk is empty."""
     if picked.size == 0:
         return ProofPoly.null(0)
-    return ProofPoly.through(picked.indices, picked.bits.astype(np.int64))
+    return ProofPoly.through(picked.indices, picked.bits)
 
 
 def build_proofs(

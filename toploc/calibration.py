@@ -8,13 +8,16 @@ resolution: changes of a model that shift its activations less than honest diffe
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from toploc.checking import AnyProof, check, decoded, deviation
+from toploc.checking import AnyProof, check, decoded, differences
 from toploc.chunks import Activations, pick_chunks
-from toploc.evidence import ChunkEvidence, compare, statistics
+from toploc.evidence import ChunkEvidence, Differences, compare, statistics
 from toploc.policy import Level, Policy, Rate, Thresholds
+from toploc.projection import Fingerprint, Projection, chunk_rows
+from toploc.scoring import deviation
 
 TAIL_SHARE = 0.1
 """Share of the honest runs, the highest scores, that the fall-off of the tail is estimated from."""
@@ -40,6 +43,7 @@ def calibrate(
     dtype: str = "bfloat16",
     decode_batching_size: int = 32,
     topk: int = 128,
+    projection: Projection | None = None,
     target: float = 1e-4,
     longest: int = 4,
 ) -> Policy:
@@ -55,13 +59,14 @@ def calibrate(
         dtype: recorded for people.
         decode_batching_size: tokens per chunk.
         topk: points per proof.
+        projection: the directions, where the pairs' proofs are of the projection scheme.
         target: false-positive rate per sequence aimed at.
         longest: longest run of chunks judged together, if honest sequences are long enough.
 
     Raises:
         ValueError: fewer than 20 honest pairs, or an honest proof that cannot be compared at all.
     """
-    base = Policy(model=model, dtype=dtype, decode_batching_size=decode_batching_size, topk=topk)
+    base = Policy(model, dtype, decode_batching_size, topk, projection=projection)
     halves = [
         {kind: pairs[: len(pairs) // 2] for kind, pairs in honest.items()},
         {kind: pairs[len(pairs) // 2 :] for kind, pairs in honest.items()},
@@ -92,16 +97,11 @@ def fit(honest: Mapping[str, Sequence[Pair]], base: Policy, *, target: float, lo
     Raises:
         ValueError: as ``calibrate``.
     """
-    sequences = [evidence(pair, base) for pairs in honest.values() for pair in pairs]
-    sequences = [chunks for chunks in sequences if chunks]
-    if len(sequences) < _FEW:
-        raise ValueError(f"{len(sequences)} honest pairs are too few, it takes {_FEW}")
-    chunks = [chunk for sequence in sequences for chunk in sequence]
-    worst = Thresholds(
-        max(chunk.result.exp_mismatches for chunk in chunks),
-        max(chunk.result.mant_err_mean for chunk in chunks),
-        max(chunk.result.mant_err_median for chunk in chunks),
-    )
+    measured = [evidence(pair, base) for pairs in honest.values() for pair in pairs]
+    measured = [found for found in measured if found[0]]
+    if len(measured) < _FEW:
+        raise ValueError(f"{len(measured)} honest pairs are too few, it takes {_FEW}")
+    sequences = [compared for compared, _ in measured]
     available = max(len(sequence) for sequence in sequences)
     levels = []
     for length in range(1, min(longest, available) + 1):
@@ -111,32 +111,46 @@ def fit(honest: Mapping[str, Sequence[Pair]], base: Policy, *, target: float, lo
             for start in range(0, len(sequence) - length + 1, length)
         ]
         if len(runs) >= _FEW:
-            levels.append(_level(runs, length, target))
-    return replace(
-        base,
-        thresholds=Thresholds(
-            max(base.thresholds.exp_mismatches, _half_more(worst.exp_mismatches, 4)),
-            max(base.thresholds.mant_err_mean, _half_more(worst.mant_err_mean, 1)),
-            max(base.thresholds.mant_err_median, _half_more(worst.mant_err_median, 1)),
+            levels.append(level_of(runs, length, target))
+    chunks = [chunk for _, found in measured for chunk in found]
+    fitted = replace(base, levels=tuple(levels))
+    return fitted if base.projection else replace(fitted, **_cut_offs(chunks, base))
+
+
+def _cut_offs(chunks: Sequence[ChunkEvidence], base: Policy) -> dict[str, Any]:
+    """Per-chunk cut-offs with room above the worst honest chunk, and never below those of ``base``."""
+    exponents = max(chunk.judged.exp_mismatches for chunk in chunks)
+    mean = max(chunk.judged.mant_err_mean for chunk in chunks)
+    median = max(chunk.judged.mant_err_median for chunk in chunks)
+    return {
+        "thresholds": Thresholds(
+            max(base.thresholds.exp_mismatches, _half_more(exponents, 4)),
+            max(base.thresholds.mant_err_mean, _half_more(mean, 1)),
+            max(base.thresholds.mant_err_median, _half_more(median, 1)),
         ),
-        gross=_half_more(max(chunk.gross for chunk in chunks), 4),
-        sign_mismatches=_half_more(max(chunk.sign_mismatches for chunk in chunks), 3),
-        levels=tuple(levels),
-    )
+        "gross": _half_more(max(chunk.gross for chunk in chunks), 4),
+        "sign_mismatches": _half_more(max(chunk.sign_mismatches for chunk in chunks), 3),
+    }
 
 
-def evidence(pair: Pair, policy: Policy) -> list[ChunkEvidence]:
-    """Every chunk of a pair compared.
+def evidence(pair: Pair, policy: Policy) -> tuple[list[Differences], list[ChunkEvidence]]:
+    """Every chunk of a pair compared: the differences, and all else that the polynomial scheme knows.
 
     Raises:
         ValueError: the proofs' number or form does not allow it.
     """
-    picks = pick_chunks(pair.activations, policy.decode_batching_size, policy.topk, policy.skip_prefill)
+    size = policy.decode_batching_size
+    if policy.projection is not None:
+        claims = [Fingerprint.from_bytes(proof) for proof in pair.proofs if isinstance(proof, bytes)]
+        chunks = [policy.projection.project(rows) for rows in chunk_rows(pair.activations, size, True)]
+        return [differences(claim, own, size) for claim, own in zip(claims, chunks, strict=True)], []
+    picks = pick_chunks(pair.activations, size, policy.topk, True)
     hidden = pair.activations[0].shape[-1] if len(picks) else 1
-    return [
-        compare(picked, decoded(proof), hidden, policy.decode_batching_size)
+    found = [
+        compare(picked, decoded(proof), hidden, size)
         for picked, proof in zip(picks, pair.proofs, strict=True)
     ]
+    return [chunk.differences for chunk in found], found
 
 
 def _half_more(worst: float, least: int) -> int:
@@ -144,7 +158,8 @@ def _half_more(worst: float, least: int) -> int:
     return math.ceil(max(1.5 * worst, worst + least))
 
 
-def _level(runs: Sequence[Sequence[ChunkEvidence]], length: int, target: float) -> Level:
+def level_of(runs: Sequence[Sequence[Differences]], length: int, target: float) -> Level:
+    """The honest distribution over ``runs``, each of ``length`` chunks, and the limit for a rate of ``target``."""
     found = [statistics(run) for run in runs]
     logs = np.log(np.maximum([each.values for each in found], 1e-3))
     points = np.median([each.points for each in found], axis=0).astype(int)

@@ -6,68 +6,21 @@ distances. Bad proofs give a verdict, never an exception; exceptions are for the
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 import torch
 
 from toploc.chunks import Activations, Picked, pick_chunks
-from toploc.evidence import ChunkEvidence, compare, modulus_doubt, statistics
+from toploc.evidence import CLIP, ChunkEvidence, Differences, compare, modulus_doubt
 from toploc.field import PRIME
-from toploc.policy import Level, Policy
+from toploc.policy import Policy
+from toploc.projection import Fingerprint, Projection, chunk_rows
 from toploc.proof import ProofPoly
+from toploc.scoring import judge
+from toploc.verdict import Fault, Reason, Verdict
 from toploc.verification import VerificationResult
 
 AnyProof = ProofPoly | bytes | str
-
-
-class Fault(StrEnum):
-    """Why proofs are refused."""
-
-    COUNT = "count"
-    MALFORMED = "malformed"
-    LENGTH = "length"
-    NOT_CANONICAL = "not-canonical"
-    MODULUS = "modulus"
-    SIGNS = "signs"
-    REPEATS = "repeats"
-    GROSS = "gross"
-    THRESHOLDS = "thresholds"
-    SCORE = "score"
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """One fault: of one chunk, or of the whole (``chunk`` is None)."""
-
-    fault: Fault
-    chunk: int | None
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What ``check`` found.
-
-    Attributes:
-        accepted: no fault was found.
-        reasons: every fault found.
-        score: the largest deviation from the honest distribution (see ``toploc.policy.Level``); None without a
-            calibrated policy, and where the proofs' form forbids comparing.
-        false_positive_rate: share of honest work of this length expected to score at least as high; None with it.
-        results: the reference package's three numbers per chunk, where they could be taken.
-    """
-
-    accepted: bool
-    reasons: tuple[Reason, ...]
-    score: float | None
-    false_positive_rate: float | None
-    results: tuple[VerificationResult, ...]
-
-    def __bool__(self) -> bool:
-        """Whether the proofs are accepted."""
-        return self.accepted
 
 
 def check(activations: Activations, proofs: Sequence[AnyProof], policy: Policy) -> Verdict:
@@ -76,71 +29,33 @@ def check(activations: Activations, proofs: Sequence[AnyProof], policy: Policy) 
     Args:
         activations: last hidden states that the verifier computed for the claimed text: one ``[T, H]`` tensor, or
             one ``[H]`` or ``[1, H]`` tensor per step (the first a whole prefill unless ``policy.skip_prefill``).
-        proofs: in order; as objects, bytes or base64 text, in any mixture.
-        policy: see ``toploc.calibrate`` and ``Policy.published``.
+        proofs: in order; as objects, bytes or base64 text, in any mixture (bytes of the projection scheme).
+        policy: see ``toploc.calibrate`` and ``Policy.published``; it also says which scheme the proofs are of.
 
     Raises:
         TypeError: activations are not tensors of a supported type.
         ValueError: activations hold NaN or infinity, or steps of different width.
     """
     hidden = _width(activations)
-    picks = pick_chunks(activations, policy.decode_batching_size, policy.topk, policy.skip_prefill)
-    for picked in picks:
-        if ((picked.bits & 0x7F80) == 0x7F80).any():
-            raise ValueError("the verifier's activations hold NaN or infinity")
-    if len(proofs) != len(picks):
-        sentence = f"{len(proofs)} proofs for {len(picks)} chunks"
-        return Verdict(False, (Reason(Fault.COUNT, None, sentence),), None, None, ())
     reasons: list[Reason] = []
-    chunks: list[ChunkEvidence] = []
-    complete = True
-    for number, (picked, given) in enumerate(zip(picks, proofs, strict=True)):
-        sound = _form(picked, given, number, reasons)
-        if sound is None or picked.size == 0:
-            complete = complete and sound is not None
-            continue
-        chunk = compare(picked, sound, hidden, _rows(number, picked, hidden, policy))
-        chunks.append(chunk)
-        _distances(chunk, number, policy, reasons)
+    compared: list[Differences | None]
+    results: tuple[VerificationResult, ...] = ()
+    if policy.projection is not None:
+        compared = _fingerprints(activations, proofs, policy, policy.projection, reasons)
+    else:
+        evidence = _polynomials(activations, proofs, policy, hidden, reasons)
+        compared = [chunk.differences if chunk else None for chunk in evidence]
+        results = tuple(chunk.result for chunk in evidence if chunk)
     score: float | None = None
     rate: float | None = None
-    decoding = chunks if policy.skip_prefill or not picks or picks[0].size == 0 else chunks[1:]
-    if policy.levels and decoding and complete:
-        score, limit, rate = judge(decoding, policy.levels)
+    decoding = compared if policy.skip_prefill else compared[1:]
+    whole = [chunk for chunk in decoding if chunk is not None]
+    if policy.levels and whole and len(whole) == len(decoding):
+        score, limit, rate = judge(whole, policy.levels)
         if score > limit:
             sentence = f"score {score:.1f} is above {limit:.1f}: honest work scores so high in {rate:.2g} of all cases"
             reasons.append(Reason(Fault.SCORE, None, sentence))
-    return Verdict(not reasons, tuple(reasons), score, rate, tuple(chunk.result for chunk in chunks))
-
-
-def judge(chunks: Sequence[ChunkEvidence], levels: Sequence[Level]) -> tuple[float, float, float]:
-    """Score of a sequence, the limit that holds for it, and the false-positive rate at the score.
-
-    A sequence of a calibrated length is judged as one run. A longer one is cut into runs of the longest calibrated
-    length (the last one ends with the sequence) and has the score of its worst run: a short forgery does not
-    vanish in a long text. Each run is a chance to err, so limits rise as the rates of all runs add up.
-    """
-    fitting = [level for level in levels if level.chunks <= len(chunks)]
-    level = fitting[-1] if fitting else levels[0]
-    length = min(level.chunks, len(chunks))
-    starts = [*range(0, len(chunks) - length, length), len(chunks) - length]
-    score = max(deviation(chunks[start : start + length], level) for start in starts)
-    limit = level.limit + level.tail_mean * math.log(len(starts))
-    rate = min(1.0, len(starts) * level.false_positive_rate(score))
-    return score, limit, rate
-
-
-def deviation(chunks: Sequence[ChunkEvidence], level: Level) -> float:
-    """Score of one run: the largest deviation of its statistics.
-
-    A statistic of fewer points than at calibration (a short text) varies more, by the root of how many times fewer.
-    """
-    found = statistics(chunks)
-    measured = found.points > 0
-    logs = np.log(np.maximum(found.values, 1e-3))
-    fewer = np.maximum(np.array(level.points) / np.maximum(found.points, 1), 1.0)
-    deviations = (logs - np.array(level.centre)) / (np.array(level.scale) * np.sqrt(fewer))
-    return float(np.max(deviations, where=measured, initial=-99.0))
+    return Verdict(not reasons, tuple(reasons), score, rate, results)
 
 
 def _width(activations: Activations) -> int:
@@ -154,15 +69,38 @@ def _width(activations: Activations) -> int:
     return next(iter(widths), 1)
 
 
-def _rows(number: int, picked: Picked, hidden: int, policy: Policy) -> int:
-    """Tokens of a full chunk; a prefill is always a full one."""
-    if number == 0 and not policy.skip_prefill:
-        return max(1, picked.size // hidden)
-    return policy.decode_batching_size
+def _countable(proofs: Sequence[AnyProof], chunks: int, reasons: list[Reason]) -> bool:
+    if len(proofs) == chunks:
+        return True
+    reasons.append(Reason(Fault.COUNT, None, f"{len(proofs)} proofs for {chunks} chunks"))
+    return False
+
+
+def _polynomials(
+    activations: Activations, proofs: Sequence[AnyProof], policy: Policy, hidden: int, reasons: list[Reason]
+) -> list[ChunkEvidence | None]:
+    """Every chunk compared with its polynomial; None where form forbids it. Faults go to ``reasons``."""
+    picks = pick_chunks(activations, policy.decode_batching_size, policy.topk, policy.skip_prefill)
+    if any(((picked.bits & 0x7F80) == 0x7F80).any() for picked in picks):
+        raise ValueError("the verifier's activations hold NaN or infinity")
+    found: list[ChunkEvidence | None] = []
+    if not _countable(proofs, len(picks), reasons):
+        return found
+    for number, (picked, given) in enumerate(zip(picks, proofs, strict=True)):
+        proof = _form(picked, given, number, reasons)
+        if proof is None or picked.size == 0:
+            found.append(None)
+            continue
+        prefill = number == 0 and not policy.skip_prefill
+        full = max(1, picked.size // hidden) if prefill else policy.decode_batching_size
+        chunk = compare(picked, proof, hidden, full)
+        found.append(chunk)
+        _distances(chunk, number, policy, reasons)
+    return found
 
 
 def _form(picked: Picked, given: AnyProof, number: int, reasons: list[Reason]) -> ProofPoly | None:
-    """The proof, where its form lets it be compared; faults go to ``reasons``."""
+    """The proof, where its form lets it be compared."""
     try:
         proof = decoded(given)
     except (TypeError, ValueError) as error:
@@ -185,7 +123,7 @@ def _form(picked: Picked, given: AnyProof, number: int, reasons: list[Reason]) -
 
 
 def decoded(given: AnyProof) -> ProofPoly:
-    """A proof from whatever form it came in.
+    """A polynomial proof from whatever form it came in.
 
     Raises:
         TypeError: neither a proof nor bytes nor text.
@@ -198,9 +136,9 @@ def decoded(given: AnyProof) -> ProofPoly:
 
 def _distances(chunk: ChunkEvidence, number: int, policy: Policy, reasons: list[Reason]) -> None:
     """Per-chunk cut-offs."""
-    result, limits = chunk.judged, policy.thresholds
+    result, limits, share = chunk.judged, policy.thresholds, chunk.differences.share
     for value, limit, name in (
-        (result.exp_mismatches, math.ceil(limits.exp_mismatches * chunk.share), "exponents differ"),
+        (result.exp_mismatches, math.ceil(limits.exp_mismatches * share), "exponents differ"),
         (result.mant_err_mean, limits.mant_err_mean, "is the mean mantissa difference"),
         (result.mant_err_median, limits.mant_err_median, "is the median mantissa difference"),
     ):
@@ -219,3 +157,48 @@ def _distances(chunk: ChunkEvidence, number: int, policy: Policy, reasons: list[
             f"one value occurs {chunk.repeats} times, among the verifier's own {chunk.own_repeats} times"
         )
         reasons.append(Reason(Fault.REPEATS, number, sentence))
+
+
+def _fingerprints(
+    activations: Activations,
+    proofs: Sequence[AnyProof],
+    policy: Policy,
+    projection: Projection,
+    reasons: list[Reason],
+) -> list[Differences | None]:
+    """Every chunk compared with its fingerprint; None where form forbids it."""
+    chunks = chunk_rows(activations, policy.decode_batching_size, policy.skip_prefill)
+    found: list[Differences | None] = []
+    if not _countable(proofs, len(chunks), reasons):
+        return found
+    for number, (rows, given) in enumerate(zip(chunks, proofs, strict=True)):
+        projected = projection.project(rows)
+        if not np.isfinite(projected).all():
+            raise ValueError("the verifier's activations hold NaN or infinity")
+        found.append(None)
+        try:
+            if isinstance(given, ProofPoly | str):
+                raise TypeError("a proof of the projection scheme is bytes")
+            claim = Fingerprint.from_bytes(given)
+        except (TypeError, ValueError) as error:
+            reasons.append(Reason(Fault.MALFORMED, number, str(error)))
+            continue
+        if claim.residues.shape != projected.shape or claim.step_exponent != projection.step_exponent:
+            sentence = f"{claim.residues.shape} residues of step 2^{claim.step_exponent} for {projected.shape} points"
+            reasons.append(Reason(Fault.LENGTH, number, f"{sentence} of step 2^{projection.step_exponent}"))
+            continue
+        found[-1] = differences(claim, projected, policy.decode_batching_size)
+    return found
+
+
+def differences(claim: Fingerprint, projected: np.ndarray, full_rows: int) -> Differences:
+    """A fingerprint against the verifier's own projections (in steps), point by point."""
+    apart = np.clip(claim.differences(projected), -CLIP, CLIP)
+    rows, dimensions = apart.shape
+    return Differences(
+        ulps=apart.reshape(-1),
+        tokens=np.repeat(np.arange(rows), dimensions),
+        channels=np.tile(np.arange(dimensions), rows),
+        rows=rows,
+        share=min(1.0, rows / full_rows),
+    )

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from toploc.selection import BFLOAT16, FLOAT16, FLOAT32, HALVES, select
+from toploc.selection import BFLOAT16, FLOAT16, FLOAT32, select
 
 Activations: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
 """One tensor per step (``[H]`` or ``[1, H]``; the first may be a prefill ``[T, H]``), or one ``[T, H]`` tensor."""
@@ -111,7 +111,7 @@ def pick(chunk: Activations, topk: int) -> Picked:
     bits = np.empty(keep, np.uint16)
     if keep:
         where = np.array(addresses, np.int64)
-        select(where, np.array(lengths, np.int64), kind, keep, HALVES, indices, bits)
+        select(where, np.array(lengths, np.int64), kind, indices, bits)
     return Picked(indices, bits, size)
 
 

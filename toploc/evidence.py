@@ -25,8 +25,11 @@ from toploc.verification import VerificationResult, claimed, measure
 GROSS = 64
 """From how many ulps on a difference counts as a position that the proof does not hold."""
 
-TRIM = 0.05
-"""Share of a chunk's points, those that differ most, that enter no statistic: honest provers pick a few others."""
+MISSED = 0.05
+"""Share of a chunk's points that may be missing without entering the statistics, where they are at the edge."""
+
+EDGE = 32
+"""How many ulps above its least picked magnitude a chunk's edge reaches: there an honest prover may pick others."""
 
 CLIP = 16.0
 """What one point can add to a statistic at most, in ulps: no single point decides."""
@@ -34,8 +37,27 @@ CLIP = 16.0
 TAILS = (4, 8, 16)
 """How many of the last tokens are also judged by themselves."""
 
-STATISTICS = ("spread", "bias", "worst", "tail4", "tail8", "tail16")
+STATISTICS = ("spread", "bias", "shift", "worst", "peak", "tail4", "tail8", "tail16")
 """Names of the numbers that ``statistics`` gives, in its order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What differs between one chunk and its proof, point by point.
+
+    Attributes:
+        ulps: float64, clipped to ``CLIP``; one per point that is compared and not forgiven.
+        tokens: int64, row of each point within the chunk.
+        channels: int64, column of each point.
+        rows: tokens in the chunk.
+        share: of a full chunk's points, those that this one is compared at.
+    """
+
+    ulps: npt.NDArray[np.float64]
+    tokens: npt.NDArray[np.int64]
+    channels: npt.NDArray[np.int64]
+    rows: int
+    share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +67,20 @@ class ChunkEvidence:
     Attributes:
         result: the three numbers of the reference package, over all points.
         judged: the same over the points that are compared; differs from ``result`` in a short chunk only.
-        share: of all points, those that are compared.
         sign_mismatches: points whose exponents agree and whose signs differ.
         gross: points ``GROSS`` ulps or more away.
         repeats: how often the most frequent value occurs among those that the proof claims.
         own_repeats: the same of the verifier's own values.
-        ulps: float64, clipped to ``CLIP``; one per point that is compared and not trimmed.
-        tokens: int64, row of each such point within the chunk.
-        channels: int64, column of each such point.
-        rows: tokens in the chunk.
+        differences: of the points that are compared.
     """
 
     result: VerificationResult
     judged: VerificationResult
-    share: float
     sign_mismatches: int
     gross: int
     repeats: int
     own_repeats: int
-    ulps: npt.NDArray[np.float64]
-    tokens: npt.NDArray[np.int64]
-    channels: npt.NDArray[np.int64]
-    rows: int
+    differences: Differences
 
 
 def compare(picked: Picked, proof: ProofPoly, hidden: int, full_rows: int) -> ChunkEvidence:
@@ -95,20 +109,24 @@ def compare(picked: Picked, proof: ProofPoly, hidden: int, full_rows: int) -> Ch
     judged = result if compared.size == bits.size else measure(part, proof)
     share = compared.size / bits.size
     gross = int((np.abs(difference[compared]) >= GROSS).sum())
-    by_size = compared[np.argsort(np.abs(difference[compared]), kind="stable")]
-    compared = by_size[: by_size.size - int(TRIM * by_size.size)]
+    magnitudes = bits[compared] & 0x7FFF
+    missing = (np.abs(difference[compared]) >= CLIP) & (magnitudes <= magnitudes.min() + EDGE)
+    forgiven = compared[missing][: int(MISSED * compared.size)]
+    compared = np.setdiff1d(compared, forgiven, assume_unique=True)
     return ChunkEvidence(
         result=result,
         judged=judged,
-        share=share,
         sign_mismatches=int((same_exponent & sign_differs).sum()),
         gross=gross,
         repeats=_most_frequent(values),
         own_repeats=_most_frequent(bits),
-        ulps=np.clip(difference[compared], -CLIP, CLIP).astype(np.float64),
-        tokens=picked.indices[compared] // hidden,
-        channels=picked.indices[compared] % hidden,
-        rows=rows,
+        differences=Differences(
+            ulps=np.clip(difference[compared], -CLIP, CLIP).astype(np.float64),
+            tokens=picked.indices[compared] // hidden,
+            channels=picked.indices[compared] % hidden,
+            rows=rows,
+            share=share,
+        ),
     )
 
 
@@ -169,13 +187,18 @@ class Statistics:
     points: npt.NDArray[np.int64]
 
 
-def statistics(chunks: Sequence[ChunkEvidence]) -> Statistics:
+_FEWEST = 4
+
+
+def statistics(chunks: Sequence[Differences]) -> Statistics:
     """What consecutive chunks say together.
 
     - ``spread``: root mean square difference of all points.
     - ``bias``: root mean square, over channels, of a channel's mean difference times the root of its count. Where
       differences are independent of one another it equals the spread.
+    - ``shift``: geometric mean of the two, which a light and lasting change raises together.
     - ``worst``: largest root mean square difference of one chunk, of those that are at least half full.
+    - ``peak``: largest root mean square difference of one token, of which at least ``_FEWEST`` points are assumed.
     - ``tail4`` … : root mean square difference over the last 4, 8, 16 tokens.
     """
     ulps = np.concatenate([chunk.ulps for chunk in chunks])
@@ -188,10 +211,12 @@ def statistics(chunks: Sequence[ChunkEvidence]) -> Statistics:
     whole = [chunk.ulps for chunk in chunks if chunk.share >= 0.5] or [ulps]
     worst = max(whole, key=_rms)
     tails = [ulps[tokens >= starts[-1] - length] for length in TAILS]
-    values = [_rms(ulps), _rms(sums[seen] / np.sqrt(counts[seen])), _rms(worst), *map(_rms, tails)]
-    return Statistics(
-        np.array(values), np.array([ulps.size, ulps.size, worst.size, *(tail.size for tail in tails)])
-    )
+    squares = np.bincount(tokens, ulps * ulps) / np.maximum(np.bincount(tokens), _FEWEST)
+    peak = float(np.sqrt(squares.max())) if squares.size else 0.0
+    spread, bias = _rms(ulps), _rms(sums[seen] / np.sqrt(counts[seen]))
+    values = [spread, bias, (spread * bias) ** 0.5, _rms(worst), peak, *map(_rms, tails)]
+    sizes = [ulps.size, ulps.size, ulps.size, worst.size, ulps.size, *(tail.size for tail in tails)]
+    return Statistics(np.array(values), np.array(sizes))
 
 
 def _rms(values: npt.NDArray[np.float64]) -> float:

@@ -13,33 +13,37 @@ from toploc.kernels import inlined, kernel
 PRIME = 65497
 """The field's size, and the largest modulus a proof may have."""
 
-_SLACK = 2 * PRIME  # above every value that two folds can leave
+_WIDE = np.uint64
+_SLACK = np.uint64(2 * PRIME)  # above every value that two folds can leave
+_LOW = np.uint64(0xFFFF)
+_HIGH = np.uint64(16)
+_EXCESS = np.uint64(39)
 
 
 @kernel
 def _inverses(prime):  # type: ignore[no-untyped-def]
-    table = np.zeros(prime, dtype=np.int32)
+    table = np.zeros(prime, dtype=np.uint32)
     table[1] = 1
     for value in range(2, prime):
         table[value] = (prime - prime // value) * np.int64(table[prime % value]) % prime
     return table
 
 
-INVERSES: npt.NDArray[np.int32] = _inverses(PRIME)
+INVERSES: npt.NDArray[np.uint32] = _inverses(PRIME)
 """``INVERSES[a] * a = 1`` for every a but 0."""
 
 
 @inlined
 def fold(value):  # type: ignore[no-untyped-def]
     """A smaller number equal to ``value`` modulo the prime."""
-    return (value & 0xFFFF) + (value >> 16) * 39
+    return (value & _LOW) + (value >> _HIGH) * _EXCESS
 
 
 @inlined
 def canonical(value):  # type: ignore[no-untyped-def]
-    """``value`` (at least 0, below 2^34) modulo the prime."""
+    """``value`` (uint64, below 2^34) modulo the prime."""
     value = fold(fold(value))
-    return value - PRIME if value >= PRIME else value
+    return value - _WIDE(PRIME) if value >= _WIDE(PRIME) else value
 
 
 @kernel
@@ -76,38 +80,51 @@ def largest_injective(points, seen):  # type: ignore[no-untyped-def]
 def interpolate(x, y, inverses, work, out):  # type: ignore[no-untyped-def]
     """Coefficients (ascending degree) of the polynomial of degree below n through n points.
 
-    Newton's divided differences, then Horner on the Newton basis; n^2 multiplications.
+    Newton's divided differences, then Horner on the Newton basis; n^2 multiplications. Every pass reads one row and
+    writes another, and table look-ups have a loop of their own, so that the compiler vectorizes the rest.
 
     Args:
-        x: int64, distinct, in [0, PRIME).
-        y: int64, in [0, 2^16); taken modulo PRIME.
+        x: uint32, distinct, below PRIME.
+        y: uint32, below 2^16; taken modulo PRIME.
         inverses: ``INVERSES``.
-        work: int64, at least 2 n long.
+        work: uint32 [3, n] at least.
         out: uint16, at least n long; receives the canonical coefficients.
     """
     count = x.size
-    difference = work[:count]
-    poly = work[count : 2 * count]
+    if count == 0:
+        return
+    now = work[0]
+    then = work[1]
+    gaps = work[2]
     for i in range(count):
-        difference[i] = y[i]
-        poly[i] = 0
-    # After level i, poly[i] is not yet final: newton coefficient i waits in out until Horner needs it.
-    out[0] = canonical(difference[0]) if count else 0
+        now[i] = y[i]
+    out[0] = canonical(_WIDE(now[0]))  # the Newton coefficients wait in out until Horner needs them
     for level in range(1, count):
-        for m in range(count - level):
-            gap = x[m + level] - x[m]
-            gap += (gap >> 63) & PRIME
-            difference[m] = fold(fold((difference[m + 1] - difference[m] + _SLACK) * inverses[gap]))
-        out[level] = canonical(difference[0])
-    if count:
-        poly[count - 1] = out[count - 1]
-    for i in range(count - 2, -1, -1):
-        minus = PRIME - x[i]
-        for place in range(i, count - 1):
-            poly[place] = fold(fold(poly[place] + minus * poly[place + 1]))
-        poly[i] += out[i]
+        left = count - level
+        low, high, inverse = x[:left], x[level:], gaps[:left]
+        for m in range(left):
+            gap = np.uint32(high[m] - low[m])
+            inverse[m] = inverses[min(gap, np.uint32(gap + np.uint32(PRIME)))]
+        a, b, c = now[:left], now[1 : left + 1], then[:left]
+        for m in range(left):
+            c[m] = fold(fold((_WIDE(b[m]) + _SLACK - _WIDE(a[m])) * _WIDE(inverse[m])))
+        now, then = then, now
+        out[level] = canonical(_WIDE(now[0]))
     for i in range(count):
-        out[i] = canonical(poly[i])
+        now[i] = 0
+    now[count - 1] = out[count - 1]
+    for i in range(count - 2, -1, -1):
+        minus = _WIDE(PRIME) - _WIDE(x[i])
+        a, b, c = now[i : count - 1], now[i + 1 : count], then[i : count - 1]
+        for m in range(count - 1 - i):
+            c[m] = fold(fold(_WIDE(a[m]) + minus * _WIDE(b[m])))
+        then[count - 1] = now[count - 1]
+        then[i] += np.uint32(out[i])
+        now, then = then, now
+        if i > 0:
+            now[i - 1] = 0
+    for i in range(count):
+        out[i] = canonical(_WIDE(now[i]))
 
 
 @kernel
@@ -116,14 +133,14 @@ def evaluate(coefficients, x, out):  # type: ignore[no-untyped-def]
 
     Args:
         coefficients: uint16, ascending degree.
-        x: int64, in [0, 2^16).
-        out: int64, as long as x.
+        x: uint32, below 2^16.
+        out: uint32, as long as x.
     """
     for i in range(x.size):
         out[i] = 0
     for degree in range(coefficients.size - 1, -1, -1):
-        coefficient = np.int64(coefficients[degree])
+        coefficient = _WIDE(coefficients[degree])
         for i in range(x.size):
-            out[i] = fold(fold(out[i] * x[i] + coefficient))
+            out[i] = fold(fold(_WIDE(out[i]) * _WIDE(x[i]) + coefficient))
     for i in range(x.size):
-        out[i] = canonical(out[i])
+        out[i] = canonical(_WIDE(out[i]))

@@ -8,6 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
+from toploc.projection import Projection
+
 SCHEMA = 1
 MAX_POLICY_BYTES = 1 << 20
 
@@ -96,6 +98,7 @@ class Policy:
         gross: per chunk, points that the proof does not hold; None: not judged.
         repeats: how often one value may occur among a proof's values, as a multiple of the verifier's own most
             frequent value, and so many more.
+        projection: the directions, where proofs are of the projection scheme; the cut-offs then do not apply.
         levels: calibrated lengths, ascending; empty: no score.
         false_positives: honest sequences refused when this policy was measured, by kind of pair.
         false_negatives: dishonest sequences accepted then, by case.
@@ -110,6 +113,7 @@ class Policy:
     sign_mismatches: int = 4
     gross: int | None = None
     repeats: tuple[float, int] = (2.0, 12)
+    projection: Projection | None = None
     levels: tuple[Level, ...] = ()
     false_positives: Mapping[str, Rate] = field(default_factory=dict)
     false_negatives: Mapping[str, Rate] = field(default_factory=dict)
@@ -158,6 +162,7 @@ class Policy:
                 **{
                     **held,
                     "thresholds": Thresholds(**held["thresholds"]),
+                    "projection": None if held["projection"] is None else Projection(**held["projection"]),
                     "repeats": tuple(held["repeats"]),
                     "levels": tuple(
                         Level(

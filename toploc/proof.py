@@ -85,8 +85,8 @@ class ProofPoly:
         return cls.through(x, y)
 
     @classmethod
-    def through(cls, x: npt.NDArray[np.int64], y: npt.NDArray[np.int64]) -> Self:
-        """As ``from_points`` for int64 arrays already known to be in range.
+    def through(cls, x: npt.NDArray[np.int64], y: npt.NDArray[np.int64] | npt.NDArray[np.uint16]) -> Self:
+        """As ``from_points`` for arrays already known to be in range.
 
         Raises:
             ValueError: no modulus keeps the positions distinct.
@@ -95,7 +95,8 @@ class ProofPoly:
         if modulus == 0:
             raise ValueError("no modulus keeps the positions distinct")
         coefficients = np.empty(x.size, np.uint16)
-        interpolate(x % modulus, y, INVERSES, np.empty(2 * x.size, np.int64), coefficients)
+        work = np.empty((3, x.size), np.uint32)
+        interpolate((x % modulus).astype(np.uint32), y.astype(np.uint32), INVERSES, work, coefficients)
         return cls._of(coefficients, modulus)
 
     @classmethod

@@ -228,52 +228,66 @@ def _scan32(address, length, base, keep, state, indices, bits, histogram):  # ty
 
 
 @kernel
-def select(addresses, lengths, kind, keep, halves, out_indices, out_bits):  # type: ignore[no-untyped-def]
-    """The ``keep`` largest magnitudes of the segments, read one after the other as one chunk.
+def _select16(addresses, lengths, half, keep, halves, out_indices, out_bits):  # type: ignore[no-untyped-def]
+    indices = np.empty(keep + max(keep, 512), dtype=np.int64)
+    bits = np.empty(indices.size, dtype=np.uint16)
+    histogram = np.empty(256, dtype=np.int64)
+    first = _first_bound(addresses, lengths, keep, np.empty(_COLUMNS, dtype=np.uint16), histogram)
+    state = np.zeros(2, dtype=np.int64)
+    state[1] = (np.int64(halves[first]) if half else first) - 1
+    base = np.int64(0)
+    for segment in range(addresses.size):
+        length = lengths[segment]
+        _scan16(addresses[segment], length, base, half, halves, keep, state, indices, bits, histogram)
+        base += length
+    return _hand_over(indices, bits, state[0], keep, histogram, out_indices, out_bits)
 
-    Args:
-        addresses: int64, where each segment's first element lies; the memory must stay alive and unchanged.
-        lengths: int64, elements per segment.
-        kind: BFLOAT16, FLOAT16 or FLOAT32.
-        keep: at least 1.
-        halves: ``HALVES``.
-        out_indices: int64[keep], receives positions in the chunk, ascending.
-        out_bits: uint16[keep], receives bfloat16 bits.
 
-    Returns:
-        How many were found: ``keep``, or all elements when the chunk has fewer.
-    """
+@kernel
+def _select32(addresses, lengths, keep, out_indices, out_bits):  # type: ignore[no-untyped-def]
     indices = np.empty(keep + max(keep, 512), dtype=np.int64)
     bits = np.empty(indices.size, dtype=np.uint16)
     histogram = np.empty(256, dtype=np.int64)
     state = np.zeros(2, dtype=np.int64)
     state[1] = -1
-    if kind != FLOAT32:
-        first = _first_bound(addresses, lengths, keep, np.empty(_COLUMNS, dtype=np.uint16), histogram)
-        state[1] = (np.int64(halves[first]) if kind == FLOAT16 else first) - 1
-    base = 0
+    base = np.int64(0)
     for segment in range(addresses.size):
         length = lengths[segment]
-        if kind == FLOAT32:
-            _scan32(addresses[segment], length, base, keep, state, indices, bits, histogram)
-        else:
-            _scan16(
-                addresses[segment],
-                length,
-                base,
-                kind == FLOAT16,
-                halves,
-                keep,
-                state,
-                indices,
-                bits,
-                histogram,
-            )
+        _scan32(addresses[segment], length, base, keep, state, indices, bits, histogram)
         base += length
-    count = state[0]
+    return _hand_over(indices, bits, state[0], keep, histogram, out_indices, out_bits)
+
+
+@kernel
+def _hand_over(indices, bits, count, keep, histogram, out_indices, out_bits):  # type: ignore[no-untyped-def]
     _shrink(indices, bits, count, keep, histogram)
     count = min(count, keep)
     for i in range(count):
         out_indices[i] = indices[i]
         out_bits[i] = bits[i]
     return count
+
+
+def select(
+    addresses: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64],
+    kind: int,
+    out_indices: npt.NDArray[np.int64],
+    out_bits: npt.NDArray[np.uint16],
+) -> int:
+    """The largest magnitudes of the segments, read one after the other as one chunk.
+
+    Args:
+        addresses: where each segment's first element lies; the memory must stay alive and unchanged.
+        lengths: elements per segment.
+        kind: BFLOAT16, FLOAT16 or FLOAT32.
+        out_indices: receives positions in the chunk, ascending; as many are picked as it has places.
+        out_bits: as long; receives bfloat16 bits.
+
+    Returns:
+        How many were found: all places, or all elements when the chunk has fewer.
+    """
+    keep = out_indices.size
+    if kind == FLOAT32:
+        return int(_select32(addresses, lengths, keep, out_indices, out_bits))
+    return int(_select16(addresses, lengths, kind == FLOAT16, keep, HALVES, out_indices, out_bits))

@@ -49,9 +49,9 @@ def claimed(picked: Picked, proof: ProofPoly) -> npt.NDArray[np.int64]:
     """
     if proof.modulus == 0:
         raise ValueError("a null proof claims nothing")
-    values = np.empty(picked.indices.size, np.int64)
-    evaluate(proof.coefficients, picked.indices % proof.modulus, values)
-    return values
+    values = np.empty(picked.indices.size, np.uint32)
+    evaluate(proof.coefficients, (picked.indices % proof.modulus).astype(np.uint32), values)
+    return values.astype(np.int64)
 
 
 @kernel

@@ -17,13 +17,14 @@ _POINTS = st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 0xFFFF), min
 
 def _through(x, y):
     out = np.empty(len(x), np.uint16)
-    interpolate(np.array(x, np.int64), np.array(y, np.int64), INVERSES, np.empty(2 * len(x), np.int64), out)
+    work = np.empty((3, len(x)), np.uint32)
+    interpolate(np.array(x, np.uint32), np.array(y, np.uint32), INVERSES, work, out)
     return out
 
 
 def _at(coefficients, x):
-    out = np.empty(len(x), np.int64)
-    evaluate(coefficients, np.array(x, np.int64), out)
+    out = np.empty(len(x), np.uint32)
+    evaluate(coefficients, np.array(x, np.uint32), out)
     return out.tolist()
 
 
@@ -43,7 +44,7 @@ def _by_sorting(tensor, topk):
 
 def test_every_number_but_zero_has_its_inverse():
     numbers = np.arange(1, PRIME, dtype=np.int64)
-    assert (numbers * INVERSES[1:] % PRIME == 1).all()
+    assert (numbers * INVERSES[1:].astype(np.int64) % PRIME == 1).all()
 
 
 @given(_POINTS)

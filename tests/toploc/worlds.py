@@ -1,4 +1,4 @@
-"""Made-up hidden states that behave like a model's: a few steady outlier channels, the rest noise; and honest rounding."""
+"""Made-up hidden states that behave like a model's (a few steady outlier channels), and honest rounding."""
 
 import torch
 

@@ -212,6 +212,7 @@ def items() -> Iterator[Item]:
     yield (honest + "prefill16-bf16-2threads",), _prefilled("tokens-base", HONEST, 16, "bf16", threads=2)
     for name in altered_names():
         yield (f"tokens-{name}", f"states-{name}-prover"), _generated(name, "bf16", DISHONEST, 64, 1000)
+        yield (f"states-{name}-verifier",), _prefilled(f"tokens-{name}", DISHONEST, 8, "bf16")
         if name.startswith("tuned"):
             yield (f"states-stale-{name}",), _prefilled("tokens-base", DISHONEST, 8, "bf16", weights=name)
         if name in ("int8", "int4"):
@@ -219,8 +220,6 @@ def items() -> Iterator[Item]:
                 (f"states-reprefilled-{name}",),
                 _prefilled("tokens-base", DISHONEST, 8, "bf16", weights=name),
             )
-    for name in altered_names():
-        yield (f"states-{name}-verifier",), _prefilled(f"tokens-{name}", DISHONEST, 8, "bf16")
     yield (honest + "prefill8-bf16-eager",), _prefilled("tokens-base", HONEST, 8, "bf16", attention="eager")
     yield (
         ("states-other-text-prefill16",),

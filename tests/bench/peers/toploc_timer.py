@@ -1,0 +1,56 @@
+"""Runs inside the reference's environment: times it and prints JSON. Imports nothing of this repository."""
+
+import json
+import os
+import statistics
+import sys
+import time
+
+order = json.loads(sys.argv[1])
+if order["pinned"]:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+import torch  # noqa: E402
+
+import toploc  # noqa: E402
+
+if order["pinned"]:
+    torch.set_num_threads(1)
+
+
+def seconds(call, at_least=1.0, rounds=7):
+    """As tests.bench.measurement.seconds_per_call."""
+    call()
+    start = time.perf_counter()
+    call()
+    once = max(time.perf_counter() - start, 1e-9)
+    calls = max(1, int(at_least / rounds / once))
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        times.append((time.perf_counter() - start) / calls)
+    return statistics.median(times)
+
+
+def states(rows, hidden):
+    return torch.randn(rows, hidden, generator=torch.Generator().manual_seed(hidden)).to(torch.bfloat16)
+
+
+found = {}
+for hidden in order["widths"]:
+    chunk = states(32, hidden)
+    steps = list(chunk)
+    proofs = toploc.build_proofs_bytes(steps, 32, 128, skip_prefill=True)
+    if order["pinned"]:
+        found[f"build_{hidden}"] = seconds(
+            lambda: toploc.build_proofs_bytes(steps, 32, 128, skip_prefill=True)
+        )
+    found[f"verify_{hidden}"] = seconds(
+        lambda: toploc.verify_proofs_bytes(chunk, proofs, 32, 128, skip_prefill=True)
+    )
+if order["pinned"]:
+    prompt = [states(2048, 4096)]
+    found["prefill"] = seconds(lambda: toploc.build_proofs_bytes(prompt, 32, 128))
+print(json.dumps(found))
