@@ -22,6 +22,9 @@ ADMISSION_FILE = "admission.bin"
 
 _PATIENCE = timedelta(seconds=30)
 
+_OUT_OF_REACH = (Code.NET_UNREACHABLE, Code.NET_TIMEOUT)
+"""What a dead coordinator gives while its record is still there."""
+
 Say = Callable[[str, str, str], None]
 """Says a phase, a reason and a sentence, in the event log and on the status socket."""
 
@@ -88,6 +91,7 @@ async def find_admission(
 async def _ask(network: Network, genesis: Genesis, say: Say, emit: Emit) -> bytes:
     question = AskAdmission(protocol=PROTOCOL, software=software_version(), roles=network.roles)
     await network.publish()
+    said = ""
     while True:
         await network.look()
         sentence = "Waiting to be admitted: no coordinator of the run can be reached."
@@ -98,9 +102,12 @@ async def _ask(network: Network, genesis: Genesis, say: Say, emit: Emit) -> byte
             except NodeError as error:
                 if error.code == Code.NET_VERSION:
                     raise
-                sentence = f"Waiting to be admitted: {error.sentence}"
+                if error.code not in _OUT_OF_REACH:
+                    sentence = f"Waiting to be admitted: {error.sentence}"
             else:
                 emit("admission.received", seat=sealed.message.seat, peer=peer)
                 return bytes(answer.admission)
-        say("joining", "admission", sentence)
+        if sentence != said:
+            said = sentence
+            say("joining", "admission", sentence)
         await asyncio.sleep(0.5)
