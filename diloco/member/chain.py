@@ -61,12 +61,16 @@ class Chain:
         """
         sealed = unseal(raw, run=self._setting.run, expect=Reset)
         if sealed.sender != self._setting.genesis.operator:
-            raise NodeError(Code.RND_CHAIN, "A reset is not signed by the run's operator.", peer=sealed.sender)
+            raise NodeError(
+                Code.RND_CHAIN, "A reset is not signed by the run's operator.", peer=sealed.sender
+            )
         data = sealed.message.value
         value = _parsed(data)
         last = tip if tip.value.round == value.round else self.ledger.get(value.round)
         if value.epoch <= tip.value.epoch or last is None or last.digest != value.previous:
-            raise NodeError(Code.RND_CHAIN, f"The reset to epoch {value.epoch} does not follow this member's chain.")
+            raise NodeError(
+                Code.RND_CHAIN, f"The reset to epoch {value.epoch} does not follow this member's chain."
+            )
         return Certified(value, data, value_digest(data), start=raw)
 
     def read(self, tip: Certified | None, decided: Decided) -> Certified:

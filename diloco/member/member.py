@@ -326,7 +326,9 @@ class Member:
         async with self._workers:
             there = self._applied is not None and self._applied.round == certified.value.round + 1
             if not there or self._applied is None or self._applied.digest != certified.value.base:
-                self._applied = await self._restoring.restore(certified.value, self._holders(certified.value.round))
+                self._applied = await self._restoring.restore(
+                    certified.value, self._holders(certified.value.round)
+                )
         self.post(StateReady(self._applied.round, self._applied.digest))
 
     def _seen(self, peer: PeerId) -> None:

@@ -120,7 +120,9 @@ def rules_of(genesis: Genesis, seat_of: Callable[[bytes, str], Seat | None]) -> 
     def unseal_order(raw: bytes) -> Sealed[Order]:
         order = unseal(raw, run=run, expect=Order)
         if order.sender != genesis.operator:
-            raise NodeError(Code.RND_CHAIN, "An order is not signed by the run's operator.", peer=order.sender)
+            raise NodeError(
+                Code.RND_CHAIN, "An order is not signed by the run's operator.", peer=order.sender
+            )
         return order
 
     return Rules(

@@ -520,7 +520,7 @@ def _propose(state: State, attempt: int, listed: Mapping[str, Ready]) -> Step:
 
 
 def _take_up(state: State, attempt: int, data: bytes, listed: Mapping[str, Ready]) -> Step:
-    """Close the value that was voted for, unchanged; without its bytes look for a quorum without that vote, else pass."""
+    """Close the voted value unchanged; without its bytes look for a quorum without that vote, else pass."""
     digest = value_digest(data)
     if digest in state.held:
         return _propose(state, attempt, listed)

@@ -1,4 +1,4 @@
-"""From Readys to a value: pure functions that the leader computes and every member recomputes (ROUNDS rules 3, 4, 10)."""
+"""From Readys to a value: pure functions that the leader computes and every member recomputes (rules 3, 4, 10)."""
 
 import math
 from collections import Counter
@@ -225,7 +225,7 @@ def bitmap(positions: Sequence[int], size: int) -> bytes:
 def make_value(
     rules: Rules, tip: Value, tip_digest: bytes, plan: Plan, attempt: int, chunks: Sequence[ReducedChunk]
 ) -> Value:
-    """The value of a free proposal: a pure function of the value before, the plan, the attempt and the reduced chunks."""
+    """The value of a free proposal: a pure function of the value before, plan, attempt and reduced chunks."""
     taken, banned = take_orders(rules, tip, plan.readys)
     listed = set(plan.readys) - banned
     leaving = {peer for peer, ready in plan.readys.items() if ready.leaving}
@@ -307,7 +307,7 @@ def make_value(
 
 
 def take_orders(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> tuple[tuple[Taken, ...], set[str]]:
-    """The operator orders that the listed Readys hold and no value has taken up, and who is banned after them (rule 11).
+    """The operator orders that the listed Readys hold and no value has taken up; who is banned after them (rule 11).
 
     They act in order of number; of two with one number the one with the lower digest counts.
     """

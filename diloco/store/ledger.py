@@ -91,7 +91,8 @@ class Ledger:
     def get(self, round_number: int) -> Certified | None:
         """What was decided in a round, of the highest epoch that has it; a reset decides nothing of its round."""
         row = self._db.execute(
-            "SELECT decided FROM decided WHERE round = ? AND NOT reset ORDER BY epoch DESC LIMIT 1", (round_number,)
+            "SELECT decided FROM decided WHERE round = ? AND NOT reset ORDER BY epoch DESC LIMIT 1",
+            (round_number,),
         ).fetchone()
         return None if row is None else self._read(row[0])
 
