@@ -103,8 +103,8 @@ class Fingerprint:
         """The proof's bytes: 6, and half a byte per row and dimension."""
         rows, dimensions = self.residues.shape
         head = bytes([VERSION, dimensions, self.step_exponent & 0xFF, 0]) + rows.to_bytes(2, "big")
-        packed: npt.NDArray[np.uint8] = self.residues[:, 0::2] | (self.residues[:, 1::2] << 4)
-        return head + packed.tobytes()
+        packed = np.bitwise_or(self.residues[:, 0::2], self.residues[:, 1::2] << 4)
+        return head + bytes(packed.astype(np.uint8))
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> Self:

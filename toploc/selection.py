@@ -18,8 +18,9 @@ BFLOAT16, FLOAT16, FLOAT32 = 0, 1, 2
 _LANES = np.uint64(0x0001_0001_0001_0001)
 _MAGNITUDES = np.uint64(0x7FFF_7FFF_7FFF_7FFF)
 _TOPS = np.uint64(0x8000_8000_8000_8000)
-_BLOCK = 32  # elements tested at once against the bound
-_COLUMNS = 1024  # columns whose maxima give the first bound
+_BLOCK = 128  # elements tested at once against the bound
+_PACKED = _BLOCK // 4  # words of 8 bytes in them
+_COLUMNS = 512  # columns whose maxima give the first bound
 _SAMPLE = 1 << 15  # elements that the first bound looks at
 
 
@@ -154,45 +155,67 @@ def _half_bound(bound, halves):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _scan16(address, length, base, half, halves, keep, state, indices, bits, histogram):  # type: ignore[no-untyped-def]
-    """Offer one segment of 16-bit floats to the buffer; ``state`` holds [count, bound]."""
+def _offer16(data, start, stop, base, half, halves, keep, state, indices, bits, histogram):  # type: ignore[no-untyped-def]
+    """Take ``data[start:stop]`` one by one."""
     count = state[0]
-    bound = state[1]
-    raw = _half_bound(bound, halves) if half else bound
+    raw = state[2]
+    for i in range(start, stop):
+        word = np.int64(data[i])
+        if (word & 0x7FFF) > raw:
+            indices[count] = base + i
+            bits[count] = halves[word] if half else word
+            count += 1
+            if count == indices.size:
+                state[1] = max(state[1], _shrink(indices, bits, count, keep, histogram))
+                count = keep
+                raw = _half_bound(state[1], halves) if half else state[1]
+    state[0] = count
+    state[2] = raw
+
+
+@kernel
+def _scan16(address, length, base, half, halves, keep, state, indices, bits, histogram):  # type: ignore[no-untyped-def]
+    """Offer one segment of 16-bit floats to the buffer.
+
+    ``state`` holds [elements in the buffer, bound, bound in terms of the segment's own type].
+    """
     data = words16(address, length)
-    misaligned = (-(address // 2)) & 3  # words before the first multiple of 8 bytes
-    whole = max(0, (length - misaligned) // _BLOCK)
-    blocks = words64(address + 2 * misaligned, whole * (_BLOCK // 4))
+    # Words of 8 bytes hold four magnitudes; adding what lacks to 0x8000 sets the top bit of those above the bound.
+    head = min(length, (-(address // 2)) & 3)
+    if head > 0:
+        _offer16(data, 0, head, base, half, halves, keep, state, indices, bits, histogram)
+    blocks = (length - head) // _BLOCK
+    packed = words64(address + 2 * head, blocks * _PACKED)
+    count = state[0]
+    raw = state[2]
     add = np.uint64(0x7FFF - raw) * _LANES
-    start = 0
-    block = -1 if misaligned else 0
-    while start < length:
-        stop = length
-        busy = True
-        if block < 0:
-            stop = min(length, misaligned)
-        elif block < whole:
-            stop = start + _BLOCK
-            hits = np.uint64(0)
-            for j in range(_BLOCK // 4):
-                hits |= (blocks[block * (_BLOCK // 4) + j] & _MAGNITUDES) + add
-            busy = (hits & _TOPS) != 0
-        if busy:
-            for i in range(start, stop):
+    for block in range(blocks):
+        words = packed[block * _PACKED : (block + 1) * _PACKED]
+        hits = np.uint64(0)
+        for j in range(words.size):
+            hits |= (words[j] & _MAGNITUDES) + add
+        if hits & _TOPS == 0:
+            continue
+        for j in range(_PACKED):
+            if ((words[j] & _MAGNITUDES) + add) & _TOPS == 0:
+                continue
+            four = head + block * _BLOCK + 4 * j
+            for i in range(four, four + 4):
                 word = np.int64(data[i])
                 if (word & 0x7FFF) > raw:
                     indices[count] = base + i
                     bits[count] = halves[word] if half else word
                     count += 1
                     if count == indices.size:
-                        bound = max(bound, _shrink(indices, bits, count, keep, histogram))
+                        state[1] = max(state[1], _shrink(indices, bits, count, keep, histogram))
                         count = keep
-                        raw = _half_bound(bound, halves) if half else bound
+                        raw = _half_bound(state[1], halves) if half else state[1]
                         add = np.uint64(0x7FFF - raw) * _LANES
-        start = stop
-        block += 1
     state[0] = count
-    state[1] = bound
+    state[2] = raw
+    tail = head + blocks * _BLOCK
+    if tail < length:
+        _offer16(data, tail, length, base, half, halves, keep, state, indices, bits, histogram)
 
 
 @kernel
@@ -205,10 +228,11 @@ def _scan32(address, length, base, keep, state, indices, bits, histogram):  # ty
     least = max(0, ((bound + 1) << 16) - 0x8000)
     for start in range(0, length, _BLOCK):
         stop = min(length, start + _BLOCK)
-        hits = 0
-        for i in range(start, stop):
-            hits |= (np.int64(data[i]) & 0x7FFFFFFF) + (0x80000000 - least)
-        if hits & 0x80000000 == 0:
+        block = data[start:stop]
+        largest = np.uint32(0)
+        for i in range(block.size):
+            largest = max(largest, np.uint32(block[i] & np.uint32(0x7FFFFFFF)))
+        if np.int64(largest) < least:
             continue
         for i in range(start, stop):
             word = np.int64(data[i])
@@ -229,12 +253,13 @@ def _scan32(address, length, base, keep, state, indices, bits, histogram):  # ty
 
 @kernel
 def _select16(addresses, lengths, half, keep, halves, out_indices, out_bits):  # type: ignore[no-untyped-def]
-    indices = np.empty(keep + max(keep, 512), dtype=np.int64)
+    indices = np.empty(keep + max(keep, 256), dtype=np.int64)
     bits = np.empty(indices.size, dtype=np.uint16)
     histogram = np.empty(256, dtype=np.int64)
     first = _first_bound(addresses, lengths, keep, np.empty(_COLUMNS, dtype=np.uint16), histogram)
-    state = np.zeros(2, dtype=np.int64)
+    state = np.zeros(3, dtype=np.int64)
     state[1] = (np.int64(halves[first]) if half else first) - 1
+    state[2] = _half_bound(state[1], halves) if half else state[1]
     base = np.int64(0)
     for segment in range(addresses.size):
         length = lengths[segment]
@@ -245,7 +270,7 @@ def _select16(addresses, lengths, half, keep, halves, out_indices, out_bits):  #
 
 @kernel
 def _select32(addresses, lengths, keep, out_indices, out_bits):  # type: ignore[no-untyped-def]
-    indices = np.empty(keep + max(keep, 512), dtype=np.int64)
+    indices = np.empty(keep + max(keep, 256), dtype=np.int64)
     bits = np.empty(indices.size, dtype=np.uint16)
     histogram = np.empty(256, dtype=np.int64)
     state = np.zeros(2, dtype=np.int64)

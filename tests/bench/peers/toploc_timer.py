@@ -5,6 +5,7 @@ import os
 import statistics
 import sys
 import time
+from functools import partial
 
 order = json.loads(sys.argv[1])
 if order["pinned"]:
@@ -38,18 +39,19 @@ def states(rows, hidden):
     return torch.randn(rows, hidden, generator=torch.Generator().manual_seed(hidden)).to(torch.bfloat16)
 
 
+def built(steps):
+    return toploc.build_proofs_bytes(steps, 32, 128, skip_prefill=True)
+
+
 found = {}
 for hidden in order["widths"]:
     chunk = states(32, hidden)
     steps = list(chunk)
-    proofs = toploc.build_proofs_bytes(steps, 32, 128, skip_prefill=True)
+    proofs = built(steps)
     if order["pinned"]:
-        found[f"build_{hidden}"] = seconds(
-            lambda: toploc.build_proofs_bytes(steps, 32, 128, skip_prefill=True)
-        )
-    found[f"verify_{hidden}"] = seconds(
-        lambda: toploc.verify_proofs_bytes(chunk, proofs, 32, 128, skip_prefill=True)
-    )
+        found[f"build_{hidden}"] = seconds(partial(built, steps))
+    verify = partial(toploc.verify_proofs_bytes, chunk, proofs, 32, 128, skip_prefill=True)
+    found[f"verify_{hidden}"] = seconds(verify)
 if order["pinned"]:
     prompt = [states(2048, 4096)]
     found["prefill"] = seconds(lambda: toploc.build_proofs_bytes(prompt, 32, 128))
