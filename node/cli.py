@@ -89,7 +89,7 @@ def _report(error: NodeError) -> int:
             print(f"{problem.code}: {problem.text(error.name)}", file=sys.stderr)  # type: ignore[attr-defined]
         fixes = dict.fromkeys(problem.fix for problem in problems)
     else:
-        about = f" (peer {error.peer})" if error.peer else ""
+        about = f" (peer {error.peer})" if error.peer and error.peer not in error.sentence else ""
         print(f"{error.code}: {error.sentence}{about}", file=sys.stderr)
         fixes = dict.fromkeys([error.fix])
     for fix in fixes:
