@@ -157,7 +157,7 @@ class InnerSection(Section):
 
 
 class OuterSection(Section):
-    """`[outer]`: the Nesterov step that all members take together (DESIGN, rule "Apply")."""
+    """`[outer]`: the Nesterov step that all members take together (docs/pseudo-gradient.md)."""
 
     lr: Annotated[float, Field(ge=0.0, le=10.0)] = 0.7
     """Outer learning rate."""
@@ -191,7 +191,7 @@ class RoundSection(Section):
 
 
 class DeadlineSection(Section):
-    """`[deadline]`: how long anyone waits for anyone, on its own monotonic clock (ROUNDS, rules 8 and 13)."""
+    """`[deadline]`: how long anyone waits for anyone, on its own monotonic clock (docs/rounds.md, rules 8 and 13)."""
 
     ready_floor: Duration = timedelta(seconds=5)
     """Others' Readys are waited for at least so long after one's own."""

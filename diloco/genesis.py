@@ -1,4 +1,4 @@
-"""The genesis: the immutable description of a run, whose hash is the run's id (DESIGN §5).
+"""The genesis: the immutable description of a run, whose hash is the run's id (docs/architecture.md, trust).
 
 Its bytes are canonical JSON: keys sorted, no blanks, ASCII only. Only canonical bytes are accepted, so one genesis has
 one id. Everything that members must agree on before the first round is in it; what a round decides is not.

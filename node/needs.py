@@ -1,4 +1,4 @@
-"""What a node needs of its machine, by arithmetic from the run file (DESIGN §3: bytes per parameter)."""
+"""What a node needs of its machine, by arithmetic from the run file (docs/architecture.md, what a node holds)."""
 
 from dataclasses import dataclass
 

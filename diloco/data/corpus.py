@@ -1,4 +1,4 @@
-"""Which files a run learns from, and where a node finds their bytes (DESIGN §10).
+"""Which files a run learns from, and where a node finds their bytes (docs/architecture.md, data).
 
 The genesis holds name, size and digest of each file. A node takes a file of its own Python (or its own text folder)
 where the digest agrees; what differs it gets from members and stores under its digest. Wrong bytes are never read.

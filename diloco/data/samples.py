@@ -1,7 +1,7 @@
 """Tokens of a run and the order in which its samples stand: a position says which sample, the same on every node.
 
 Positions 0, 1, 2, … run through the training windows in an order that is shuffled anew in each epoch, so a range of
-positions can be leased to a member (DESIGN §10) and no draw of any process matters.
+positions can be leased to a member (docs/architecture.md, data) and no draw of any process matters.
 """
 
 import struct

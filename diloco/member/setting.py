@@ -189,7 +189,7 @@ class Tasks:
 
 
 REPEAT = timedelta(seconds=2)
-"""Statements of an undecided round are repeated to everyone this often (ROUNDS rule 6)."""
+"""Statements of an undecided round are repeated to everyone this often (docs/rounds.md, rule 6)."""
 
 TICK = timedelta(milliseconds=200)
 """How often the round machine is told that time has passed."""

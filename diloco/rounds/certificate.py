@@ -1,4 +1,4 @@
-"""When a value is decided: votes of a quorum of its round's electorate for one value in one attempt (ROUNDS rule 6)."""
+"""When a value is decided: votes of a quorum of its round's electorate for one value in one attempt (rule 6)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

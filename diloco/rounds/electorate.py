@@ -48,7 +48,7 @@ def next_electorate(
     newcomers: Sequence[str],
     max_voters: int,
 ) -> tuple[tuple[Elector, ...], bool]:
-    """The voters of the next round (ROUNDS rule 10).
+    """The voters of the next round (docs/rounds.md, rule 10).
 
     Args:
         electorate: Voters of this round.

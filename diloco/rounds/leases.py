@@ -1,4 +1,4 @@
-"""Which sample positions each member trains on: positions are assigned, not drawn (DESIGN §10).
+"""Which sample positions each member trains on: positions are assigned, not drawn (docs/rounds.md, leases).
 
 A position is certified at most once. A range of which anything was certified is never leased again; one of which
 nothing was certified follows its member while the member stays, and is returned to the pool when it goes.

@@ -16,7 +16,7 @@ from protocol.envelope import Sealed
 
 @dataclass(frozen=True)
 class Timing:
-    """Deadlines of a round, on the member's own monotonic clock (ROUNDS rules 8 and 13).
+    """Deadlines of a round, on the member's own monotonic clock (docs/rounds.md, rules 8 and 13).
 
     Attributes:
         floor: A leader waits at least this long for Readys.

@@ -126,7 +126,7 @@ class Coordinator:
         return order.number
 
     def reset(self, member: Member, reason: str) -> tuple[int, int]:
-        """Begin a new epoch after this node's last certified value, with the members that are here (ROUNDS rule 15).
+        """Begin a new epoch after this node's last certified value, with the members that are here (rule 15).
 
         For a run whose quorum is lost for good. Contributions that are frozen stay so.
 
@@ -160,7 +160,7 @@ class Coordinator:
         return value.epoch, value.round + 1
 
     async def begin(self) -> Certified:
-        """Wait until enough members announced themselves, then write the start record (ROUNDS, electorate)."""
+        """Wait until enough members announced themselves, then write the start record (docs/rounds.md, words)."""
         section = self._genesis.sections.round
         loop = asyncio.get_running_loop()
         end = loop.time() + section.start_within.total_seconds()
