@@ -179,7 +179,7 @@ class Fetch:
 
     Attributes:
         value: Encoded value.
-        plan: The plan it was recomputed from; None for a value taken up from an earlier attempt.
+        plan: The plan it was recomputed from; None where this member has not seen the proposal that led to it.
     """
 
     value: bytes

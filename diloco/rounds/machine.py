@@ -273,9 +273,12 @@ def _on_close(state: State, sealed: Sealed[Close], now: float) -> Step:
         return state, [Note("close.refused", (("leader", sealed.sender), ("reason", str(error))))]
     state, effects = _adopt(state, attempt, now)
     state = replace(state, closes={**state.closes, attempt: sealed})
+    if state.plan is not None:
+        state = replace(state, plans={**state.plans, digest: state.plan})
     if digest in state.held or digest in state.fetching:
         return state, effects
-    return replace(state, fetching=state.fetching | {digest}), [*effects, Fetch(close.value, state.plan)]
+    plan = state.plans.get(digest)
+    return replace(state, fetching=state.fetching | {digest}), [*effects, Fetch(close.value, plan)]
 
 
 def _check_close(state: State, close: Close) -> None:
@@ -534,7 +537,7 @@ def _take_up(state: State, attempt: int, data: bytes, listed: Mapping[str, Ready
         return _give_up(state, attempt, "bytes lost")
     if digest in state.fetching:
         return state, []
-    return replace(state, fetching=state.fetching | {digest}), [Fetch(data, None)]
+    return replace(state, fetching=state.fetching | {digest}), [Fetch(data, state.plans.get(digest))]
 
 
 def _give_up(state: State, attempt: int, reason: str) -> Step:

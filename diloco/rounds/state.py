@@ -76,6 +76,7 @@ class State:
         forced: The value that it takes up when it is not, else empty.
         closes: Verified Close per attempt.
         bodies: Encoded values by digest.
+        plans: By value digest, the plan of a free Close; a value that failed its checks fails them in later attempts.
         votes: Votes by (attempt, digest), per peer.
         passed: Attempts that their leader gave up.
         held: Digests of values whose bytes are held.
@@ -112,6 +113,7 @@ class State:
     forced: bytes = b""
     closes: Mapping[int, Sealed[Close]] = field(default_factory=dict)
     bodies: Mapping[bytes, bytes] = field(default_factory=dict)
+    plans: Mapping[bytes, Plan] = field(default_factory=dict)
     votes: Mapping[tuple[int, bytes], Mapping[str, Sealed[Vote]]] = field(default_factory=dict)
     passed: frozenset[int] = frozenset()
     held: frozenset[bytes] = frozenset()

@@ -263,6 +263,7 @@ class Post:
     async def kill(self) -> None:
         """End it without a goodbye, as a killed process would: sockets close, nothing is written."""
         self.killed = True
+        self.hooks.clear()
         task, self.task = self.task, None
         await self.endpoint.stop()
         if task is not None:
@@ -361,7 +362,7 @@ class Fleet:
 
     def chain(self) -> list[Certified]:
         """The longest chain of a living member, the start record first."""
-        return max((list(post.member.ledger.since(-1)) for post in self.living()), key=len)
+        return max((list(post.member.ledger.after(0, -2)) for post in self.living()), key=len)
 
     def check_books(self) -> set[int]:
         """No sample position is lost, none is certified twice, and who is credited trained it; what was certified."""

@@ -1,0 +1,131 @@
+"""What is on disk carries a run over any stop; what is cut off waits."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.diloco.member.fleet import Post, fleet, heavy_tailed, tiny_genesis
+
+
+async def test_a_stopped_swarm_agrees_on_the_highest_certificate_and_goes_on(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 4, heavy_tailed, tiny_genesis(rounds=6)) as crowd:
+
+        def power_cut() -> None:
+            for post in crowd.posts:
+                post.die()
+
+        for post in crowd.posts:
+            post.on("commit", power_cut, round=2)
+        await crowd.until(lambda: all(post.killed for post in crowd.posts))
+        seen = {e["value"] for post in crowd.posts for e in post.of("commit") if e["round"] == 2}
+        assert len(seen) == 1 and any(post.of("commit")[-1]["round"] != 2 for post in crowd.posts)
+        await asyncio.gather(*(post.restart() for post in crowd.posts))
+        await crowd.all_finished()
+        crowd.check_equal()
+        assert crowd.chain()[3].digest.hex() in seen
+        crowd.check_books()
+
+
+async def test_a_swarm_stopped_after_its_votes_decides_what_was_voted_for(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 3, heavy_tailed, tiny_genesis(rounds=3)) as crowd:
+
+        def power_cut() -> None:
+            for post in crowd.posts:
+                post.die()
+
+        for post in crowd.posts:
+            post.on("vote", power_cut, round=1)
+        await crowd.until(lambda: all(post.killed for post in crowd.posts))
+        voted = {e["value"] for post in crowd.posts for e in post.of("vote") if e["round"] == 1}
+        assert len(voted) == 1
+        await asyncio.gather(*(post.restart() for post in crowd.posts))
+        await crowd.all_finished()
+        crowd.check_equal()
+        assert all(3 in post.digests() for post in crowd.posts)
+        crowd.check_books()
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "empty"])
+async def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path: Path, damage: str) -> None:
+    async with fleet(tmp_path, 2, heavy_tailed, tiny_genesis(rounds=6)) as crowd:
+        await crowd.until(lambda: all(post.state.round >= 5 for post in crowd.posts))
+        await asyncio.gather(*(post.kill() for post in crowd.posts))
+        for post in crowd.posts:
+            newest = max((post.folder / "checkpoints").glob("*.safetensors"))
+            data = bytearray(newest.read_bytes())
+            data[len(data) // 2] ^= 64
+            newest.unlink()
+            newest.write_bytes({"flipped": bytes(data), "cut": bytes(data[:-8]), "empty": b""}[damage])
+        await asyncio.gather(*(post.restart() for post in crowd.posts))
+        await crowd.all_finished()
+        crowd.check_equal()
+        assert all(post.of("checkpoint.damaged") for post in crowd.posts)
+        assert all(6 in post.digests() for post in crowd.posts)
+
+
+@pytest.mark.failure_mode(32)
+async def test_a_voter_that_lost_its_disk_votes_again_once_a_value_lists_its_boot(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 4, heavy_tailed, tiny_genesis(rounds=6)) as crowd:
+        await crowd.until(lambda: all(post.round >= 1 for post in crowd.posts))
+        victim = crowd.posts[3]
+        await victim.kill()
+        shutil.rmtree(victim.folder)
+        voted = len(victim.of("vote"))
+        await victim.restart()
+        await crowd.all_finished()
+        crowd.check_equal()
+        listed = [c.value.round for c in crowd.chain() if any(b.peer == victim.peer for b in c.value.boots)]
+        again = [event["round"] for event in victim.of("vote")[voted:]]
+        assert not again or (listed and min(again) > listed[0])
+        assert 6 in victim.digests()
+
+
+@pytest.mark.failure_mode(11)
+@pytest.mark.failure_mode(12)
+async def test_a_member_cut_off_pauses_commits_nothing_and_follows_after_healing(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 4, heavy_tailed, tiny_genesis(rounds=6)) as crowd:
+        alone = crowd.posts[2]
+        crowd.posts[0].on("commit", lambda: setattr(crowd, "cut", lambda a, b: alone in (a, b)), round=1)
+        others = [post for post in crowd.posts if post is not alone]
+        await crowd.until(lambda: all(post.round >= 5 for post in others))
+        assert all(event["peer"] == alone.peer for post in others for event in post.of("peer.gone"))
+        assert alone.round <= 2 and len(alone.trained) <= 3, "it paused"
+        crowd.cut = lambda a, b: False
+        await crowd.all_finished()
+        crowd.check_equal()
+        crowd.check_books()
+        assert 6 in alone.digests()
+
+
+@pytest.mark.failure_mode(11)
+async def test_two_halves_never_both_go_on(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 4, heavy_tailed, tiny_genesis(rounds=6)) as crowd:
+        left = crowd.posts[:2]
+        crowd.posts[0].on(
+            "commit", lambda: setattr(crowd, "cut", lambda a, b: (a in left) != (b in left)), round=1
+        )
+        await crowd.until(lambda: any(post.round >= 4 for post in crowd.posts))
+        paused = [post for post in crowd.posts if post.round <= 2]
+        assert len(paused) == 2
+        crowd.cut = lambda a, b: False
+        await crowd.all_finished()
+        crowd.check_equal()
+
+
+async def test_a_member_whose_state_went_wrong_takes_the_others(tmp_path: Path) -> None:
+    def spoil(post: Post) -> None:
+        params, momentum = post.state.back()
+        params[:] = np.float32(7)
+        momentum[:] = 0
+        post.state.flip(post.state.round)
+        post.member._applied = post.member._applying.describe()
+
+    async with fleet(tmp_path, 3, heavy_tailed, tiny_genesis(rounds=5)) as crowd:
+        victim = crowd.posts[1]
+        victim.on("train.begin", lambda: spoil(victim), round=2)
+        await crowd.all_finished()
+        assert victim.of("diverged")
+        assert victim.digests()[5] == crowd.posts[0].digests()[5]
