@@ -25,7 +25,7 @@ from diloco.store.ledger import Ledger
 from node import machine
 from node.children import end_descendants, worker_threads
 from node.eventlog import FILE, EventLog
-from node.joining import GENESIS_FILE, find_admission, find_run
+from node.joining import GENESIS_FILE, check_way_in, find_admission, find_run
 from node.lifecycle import StopSignals, stop_now
 from node.messages import AskGenesis, GenesisPart
 from node.network import Network
@@ -140,6 +140,7 @@ class Daemon:
         return status
 
     async def _live(self, identity: Identity) -> None:
+        check_way_in(self._folder, self._join)
         check_golden()
         roles = self._roles()
         network = self._network = self._shown.network = self._make_network(identity, roles)

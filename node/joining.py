@@ -29,6 +29,20 @@ Say = Callable[[str, str, str], None]
 """Says a phase, a reason and a sentence, in the event log and on the status socket."""
 
 
+def check_way_in(folder: Path, join: tuple[str, ...]) -> None:
+    """Make sure that there is a run to go on with or an address to join by, before anything is started.
+
+    Raises:
+        NodeError: ``CFG_USAGE``.
+    """
+    if not join and not (folder / GENESIS_FILE).exists():
+        raise NodeError(
+            Code.CFG_USAGE,
+            f"{folder} holds no run yet.",
+            fix="Join one with --join MULTIADDR, or begin one with `intellect-node init`.",
+        )
+
+
 async def find_run(network: Network, folder: Path, join: tuple[str, ...], say: Say) -> Genesis:
     """The run that this node takes part in: from its folder, or from the peer that ``--join`` names.
 
@@ -36,18 +50,12 @@ async def find_run(network: Network, folder: Path, join: tuple[str, ...], say: S
     in that peer's signed record.
 
     Raises:
-        NodeError: ``CFG_USAGE`` without a run and without an address, ``DIR_BOOTSTRAP`` when the peer is in no run,
+        NodeError: ``DIR_BOOTSTRAP`` when the peer is in no run,
             ``NET_VERSION``, ``CFG_GENESIS_INVALID``.
     """
     path = folder / GENESIS_FILE
     if path.exists():
         return Genesis.parse(path.read_bytes())
-    if not join:
-        raise NodeError(
-            Code.CFG_USAGE,
-            f"{folder} holds no run yet.",
-            fix="Join one with --join MULTIADDR, or begin one with `intellect-node init`.",
-        )
     say("joining", "genesis", "Fetching the run's description from the peer that --join names.")
     trusted = tuple(PeerId(address.rsplit("/p2p/", 1)[1]) for address in join if "/p2p/" in address)
     await network.publish()
