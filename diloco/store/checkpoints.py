@@ -90,7 +90,7 @@ class Checkpoints:
         except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
             raise NodeError(Code.STO_CORRUPT, f"The checkpoint {path} is damaged: {error}.") from error
         wanted = named if digest is None else digest
-        if state_digest(round_number, params, momentum, self._grid) != wanted:
+        if named != wanted or state_digest(round_number, params, momentum, self._grid) != wanted:
             raise NodeError(
                 Code.STO_CORRUPT, f"The checkpoint {path} does not have the digest {wanted.hex()[:16]}…."
             )

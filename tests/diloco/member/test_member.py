@@ -9,7 +9,7 @@ from tests.diloco.member.fleet import fleet, heavy_tailed, tiny_genesis
 
 
 @pytest.mark.failure_mode(1)
-@pytest.mark.parametrize("count", [2, 3, 5, 8])
+@pytest.mark.parametrize("count", [2, 3, 8])
 async def test_heavy_tailed_updates_leave_equal_bits_on_all_members_over_twenty_rounds(
     tmp_path: Path, count: int
 ) -> None:
