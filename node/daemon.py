@@ -201,7 +201,7 @@ class Daemon:
         """Network, run, admission, workers, member."""
         network.endpoint.handle(self._on_ask_genesis)
         self._say("starting", "directory", "Starting the directory by which peers find each other.")
-        await network.start(self._join)
+        await network.start(self._join, resumes=(self._folder / GENESIS_FILE).exists())
         genesis = await find_run(network, self._folder, self._join, self._say)
         self._genesis = self._shown.genesis = genesis
         network.belong_to(genesis.run_id, genesis.operator)

@@ -86,20 +86,23 @@ class Network:
 
     # ---- starting and stopping
 
-    async def start(self, bootstrap: tuple[str, ...]) -> None:
+    async def start(self, bootstrap: tuple[str, ...], *, resumes: bool = False) -> None:
         """Listen, start the directory, find peers.
 
         Args:
-            bootstrap: Multiaddresses of which one has to answer; with none, peers known before are tried.
+            bootstrap: Multiaddresses of which one has to answer.
+            resumes: Whether this node has been in the run before. Then nobody has to answer: if it knows other peers,
+                they and those of ``bootstrap`` are tried for as long as it takes.
 
         Raises:
             NodeError: A port is taken (``E-NET-001``), none answers (``E-DIR-002``), the helper fails (``E-DIR-001``).
         """
         await self.endpoint.start()
         self._bootstrap = bootstrap
-        await self._start_directory()
+        known = [address for address in self._known_addresses() if not address.endswith(self.me)]
+        await self._start_directory(() if known and resumes else bootstrap)
 
-    async def _start_directory(self) -> None:
+    async def _start_directory(self, bootstrap: tuple[str, ...] = ()) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         self.directory = await Directory.start(
@@ -108,8 +111,8 @@ class Network:
             folder=self._folder / "directory",
             listen=Address(self._listen.host, self._directory_port),
             announce=self._announce or None,
-            bootstrap=self._bootstrap,
-            hints=self._known_addresses(),
+            bootstrap=bootstrap,
+            hints=tuple(dict.fromkeys((*self._bootstrap, *self._known_addresses()))),
             progress=lambda sentence: self._emit("directory.starting", sentence=sentence),
         )
         self._emit(

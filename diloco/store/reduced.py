@@ -4,6 +4,7 @@ One file per candidate value of a round, the encoded chunks one after the other.
 digests, so that two candidates never overwrite each other; once the round is decided the others are removed.
 """
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ class ReducedStore:
 
     def __init__(self, folder: Path, sizes: Sequence[int]) -> None:
         self._folder, self._sizes = folder, tuple(sizes)
+        self._writing = threading.Lock()
         self._offsets = [sum(self._sizes[:i]) for i in range(len(self._sizes))]
 
     def path(self, epoch: int, round_number: int, chunks: Sequence[ReducedChunk]) -> Path:
@@ -34,14 +36,15 @@ class ReducedStore:
     def write(
         self, epoch: int, round_number: int, chunks: Sequence[ReducedChunk], data: Sequence[bytes]
     ) -> None:
-        """Store reduced chunks durably.
+        """Store reduced chunks durably. Two threads may come with the same bytes, one to vote and one to apply.
 
         Raises:
             NodeError: ``STO_FULL`` or ``STO_UNWRITABLE``.
         """
         path = self.path(epoch, round_number, chunks)
-        if not path.exists():
-            write_whole(path, data)
+        with self._writing:
+            if not path.exists():
+                write_whole(path, data)
 
     def has(self, value: Value) -> bool:
         """Whether the bytes that a value names are here, by size; ``read`` verifies them."""

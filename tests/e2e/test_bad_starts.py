@@ -36,7 +36,7 @@ def place(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def run_file(place: Cluster) -> Callable[..., Path]:
-    def write(more: str = "", **changes: str) -> Path:
+    def write(more: str = "") -> Path:
         path = place.folder / "run.toml"
         path.write_text(RUN + more)
         return path
@@ -103,7 +103,9 @@ def test_a_damaged_identity(place: Cluster, run_file: Callable[..., Path]) -> No
     assert "identity.key" in command("init", run_file(), "--dir", folder).refused("E-ID-002")
 
 
-@pytest.mark.parametrize(("key", "size", "code"), [("memory", "100 MB", "E-SYS-001"), ("disk", "1 MB", "E-SYS-002")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "size", "code"), [("memory", "100 MB", "E-SYS-001"), ("disk", "1 MB", "E-SYS-002")]
+)
 def test_too_little_memory_or_disk(
     place: Cluster, run_file: Callable[..., Path], key: str, size: str, code: str
 ) -> None:

@@ -3,6 +3,7 @@
 The tests of this file share one swarm and tell one story, but each looks at what it finds running.
 """
 
+import os
 import signal
 from pathlib import Path
 
@@ -102,6 +103,12 @@ def test_rounds_go_on_without_the_founder_and_it_comes_back(swarm: Cluster) -> N
     assert not [path for path in swarm.temporary.rglob("*") if path.is_socket()]
     assert not any((ada.folder / "directory").iterdir())
 
+    # bob came by ada's address, and its directory has to find the way back without it
+    os.kill(bob.wait("directory.ready")["pids"][0], signal.SIGKILL)
+    since = bob.mark()
+    bob.wait("directory.ready", since=since)
+    assert bob.of("directory.died", since)
+
     eve = swarm.add("eve").start("run", "--join", bob.address)
     for node in others:
         event = node.wait("commit", lambda event: event["round"] > last + 2)
@@ -156,9 +163,13 @@ def test_a_member_that_is_banned_ends_and_says_so(swarm: Cluster) -> None:
 def test_a_swarm_that_stopped_as_a_whole_goes_on_where_it_was(swarm: Cluster) -> None:
     nodes = swarm.running()
     assert len(nodes) >= 3
+    remains = [Remains.of(node.pid) for node in nodes]
     for node in nodes:
         node.signal(signal.SIGTERM)
     assert [node.ended() for node in nodes] == [0] * len(nodes)
+    for each in remains:
+        each.wait_until_gone()
+        each.check_nothing_is_left()
     last = max(node.newest_round() for node in nodes)
     assert not [path for path in swarm.temporary.rglob("*") if not path.is_dir()], "no temporary file"
 
@@ -171,7 +182,8 @@ def test_a_swarm_that_stopped_as_a_whole_goes_on_where_it_was(swarm: Cluster) ->
 
     marks = {node: node.mark() for node in nodes}
     for node in nodes:
-        node.start("run")
+        dead = swarm["dee"].address  # the address in a start's command line may be an old one
+        node.start("run", "--join", dead)
     first = [node.wait("commit", since=marks[node])["round"] for node in nodes]
     assert min(first) == last + 1
     assert newest.name.removesuffix(".safetensors") in str(bob.of("checkpoint.damaged", marks[bob])[0].fields)
