@@ -13,10 +13,10 @@ ARGS ?=
 # One benchmark (`codec_int8`) or one area (`codec`).
 ONLY ?=
 
-.PHONY: help setup demo test check bench soak rows docs format wheel clean
+.PHONY: help setup demo test check bench eval-toploc soak rows docs format wheel clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{ printf "  make %-8s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
 setup: $(STAMP) ## Make .venv and install everything, with the versions of constraints.txt
 
@@ -27,6 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV). The first time this takes some minutes."
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt setuptools
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	@$(BIN)/python -m toploc.warming
 	@touch $@
 
 demo: setup ## Train a small model with a swarm of nodes on this machine (5 minutes)
@@ -45,6 +46,10 @@ check: setup ## Lint, format, types, import contracts, wheel, rows
 
 bench: setup ## Run the benchmarks (ONLY=name or area); results in runs/bench
 	$(BIN)/python -m tests.bench $(ONLY)
+
+eval-toploc: setup ## Show on a real model what proofs of inference detect (45 minutes); writes docs/toploc.md
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt gguf==0.19.0
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.eval.toploc $(ARGS)
 
 soak: setup ## Run the slow suites
 	$(BIN)/python -m pytest -m soak $(ARGS) || { status=$$?; test $$status -eq 5 && echo "There is no slow suite yet."; }

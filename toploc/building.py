@@ -18,7 +18,7 @@ def build_proofs(
 
     Args:
         activations: last hidden states: one tensor per step, or one tensor whose first dimension is the steps.
-            bfloat16, or float16 and float32, which are rounded to bfloat16; any device; any strides.
+            bfloat16, float16 (proved by its own bits) or float32 (rounded to bfloat16); any device; any strides.
         decode_batching_size: steps per proof; the last may have fewer.
         topk: points per proof; a chunk with fewer elements gives all of them.
         skip_prefill: every step is a decode step.

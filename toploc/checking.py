@@ -81,7 +81,10 @@ def _polynomials(
 ) -> list[ChunkEvidence | None]:
     """Every chunk compared with its polynomial; None where form forbids it. Faults go to ``reasons``."""
     picks = pick_chunks(activations, policy.decode_batching_size, policy.topk, policy.skip_prefill)
-    if any(((picked.bits & 0x7F80) == 0x7F80).any() for picked in picks):
+    largest = [
+        (picked.bits & 0x7FFF).max(initial=0) >= (0x7C00 if picked.half else 0x7F80) for picked in picks
+    ]
+    if any(largest):
         raise ValueError("the verifier's activations hold NaN or infinity")
     found: list[ChunkEvidence | None] = []
     if not _countable(proofs, len(picks), reasons):

@@ -27,13 +27,15 @@ class Picked:
 
     Attributes:
         indices: int64, ascending positions in the chunk.
-        bits: uint16, bfloat16 bit patterns of those elements.
+        bits: uint16, bit patterns of those elements: float16, or else bfloat16.
         size: how many elements the chunk has.
+        half: the patterns are float16.
     """
 
     indices: npt.NDArray[np.int64]
     bits: npt.NDArray[np.uint16]
     size: int
+    half: bool = False
 
 
 def check_type(tensor: object) -> None:
@@ -112,7 +114,7 @@ def pick(chunk: Activations, topk: int) -> Picked:
     if keep:
         where = np.array(addresses, np.int64)
         select(where, np.array(lengths, np.int64), kind, indices, bits)
-    return Picked(indices, bits, size)
+    return Picked(indices, bits, size, kind == FLOAT16)
 
 
 def _append_strided(
@@ -148,13 +150,15 @@ def _pick_on_device(tensors: Sequence[torch.Tensor], topk: int) -> Picked:
     if indices.numel() > keep:
         places = _ordered_top(bits & 0x7FFF, keep)
         indices, bits = indices[places], bits[places]
-    return Picked(indices.cpu().numpy(), bits.cpu().numpy().astype(np.uint16), sum(sizes))
+    half = tensors[0].dtype is torch.float16
+    return Picked(indices.cpu().numpy(), bits.cpu().numpy().astype(np.uint16), sum(sizes), half)
 
 
 def _largest(flat: torch.Tensor, keep: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Positions (int64, ascending) and bfloat16 bits (int32) of the ``keep`` largest magnitudes."""
-    words = flat.to(torch.bfloat16).view(torch.int16).to(torch.int32) & 0xFFFF
-    if flat.dtype is not torch.bfloat16:  # a rounded NaN has one pattern, whatever the device would give
+    """Positions (int64, ascending) and bits (int32) of the ``keep`` largest magnitudes."""
+    narrow = flat.to(torch.bfloat16) if flat.dtype is torch.float32 else flat
+    words = narrow.view(torch.int16).to(torch.int32) & 0xFFFF
+    if flat.dtype is torch.float32:  # a rounded NaN has one pattern, whatever the device would give
         words = torch.where(flat.isnan(), torch.full_like(words, 0x7FC0), words)
     places = _ordered_top(words & 0x7FFF, keep)
     return places, words[places]

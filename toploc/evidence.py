@@ -1,7 +1,7 @@
 """What a chunk and its proof say about one another, point by point, and what a run of chunks says together.
 
-Differences are counted in *ulps*: steps between neighbouring bfloat16 values, over zero and across exponents,
-positive where the proof's magnitude is the larger. A difference of ``GROSS`` ulps or more (a factor of 1.4 to 2, or
+Differences are counted in *ulps*: steps between neighbouring bfloat16 values (float16 is rounded to them first), over
+zero and across exponents, positive where the proof's magnitude is the larger. A difference of ``GROSS`` ulps or more (a factor of 1.4 to 2, or
 another sign) means that the proof does not hold the position at all: a polynomial gives noise wherever it was not
 pinned.
 
@@ -20,7 +20,20 @@ import numpy.typing as npt
 from toploc.chunks import Picked
 from toploc.field import PRIME, largest_injective
 from toploc.proof import ProofPoly
-from toploc.verification import VerificationResult, claimed, measure
+from toploc.verification import VerificationResult, claimed, distance
+
+
+def _half_table() -> npt.NDArray[np.uint16]:
+    """float16 bits to the bfloat16 bits nearest in value (even on ties); NaN becomes 0x7FC0."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        wide = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32).view(np.uint32)
+    low = (wide + np.uint32(0x7FFF) + ((wide >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    low[(wide & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)] = 0x7FC0
+    return low.astype(np.uint16)
+
+
+HALVES: npt.NDArray[np.uint16] = _half_table()
+"""bfloat16 bits for every float16 bit pattern."""
 
 GROSS = 64
 """From how many ulps on a difference counts as a position that the proof does not hold."""
@@ -66,7 +79,7 @@ class ChunkEvidence:
 
     Attributes:
         result: the three numbers of the reference package, over all points.
-        judged: the same over the points that are compared; differs from ``result`` in a short chunk only.
+        judged: the same over the points that are compared, in terms of bfloat16.
         sign_mismatches: points whose exponents agree and whose signs differ.
         gross: points ``GROSS`` ulps or more away.
         repeats: how often the most frequent value occurs among those that the proof claims.
@@ -95,8 +108,11 @@ def compare(picked: Picked, proof: ProofPoly, hidden: int, full_rows: int) -> Ch
         hidden: channels per token.
         full_rows: tokens of a full chunk.
     """
-    values = claimed(picked, proof)
-    bits = picked.bits.astype(np.int64)
+    given = claimed(picked, proof)
+    result = distance(given, picked.bits, picked.half)
+    narrow = HALVES[picked.bits] if picked.half else picked.bits
+    values = HALVES[given].astype(np.int64) if picked.half else given
+    bits = narrow.astype(np.int64)
     rows = max(1, picked.size // hidden)
     order = np.argsort(-(bits & 0x7FFF), kind="stable")
     compared = np.sort(order[: max(1, -(-bits.size * min(rows, full_rows) // full_rows))])
@@ -104,9 +120,7 @@ def compare(picked: Picked, proof: ProofPoly, hidden: int, full_rows: int) -> Ch
     difference = signs * (_ordered(values) - _ordered(bits))
     same_exponent = (values ^ bits) & 0x7F80 == 0
     sign_differs = (values ^ bits) & 0x8000 != 0
-    result = measure(picked, proof)
-    part = Picked(picked.indices[compared], picked.bits[compared], picked.size)
-    judged = result if compared.size == bits.size else measure(part, proof)
+    judged = distance(values[compared], narrow[compared])
     share = compared.size / bits.size
     gross = int((np.abs(difference[compared]) >= GROSS).sum())
     magnitudes = bits[compared] & 0x7FFF

@@ -102,7 +102,7 @@ class Fingerprint:
     def to_bytes(self) -> bytes:
         """The proof's bytes: 6, and half a byte per row and dimension."""
         rows, dimensions = self.residues.shape
-        head = bytes([VERSION, dimensions, self.step_exponent & 0xFF, 0]) + rows.to_bytes(2, "big")
+        head: bytes = bytes([VERSION, dimensions, self.step_exponent & 0xFF, 0]) + rows.to_bytes(2, "big")
         packed = np.bitwise_or(self.residues[:, 0::2], self.residues[:, 1::2] << 4)
         return head + bytes(packed.astype(np.uint8))
 

@@ -5,7 +5,8 @@ elements above a running bound in a buffer of about 2 k places; when it is full,
 them is the new bound. Elements are met in index order and only those *above* the bound enter, so among equal
 magnitudes the lowest index wins: the tie rule of this package. NaN ranks above infinity, infinity above the rest.
 
-Magnitudes are compared after rounding to bfloat16 (nearest even), the value that a proof holds; see ``docs/toploc.md``.
+Both 16-bit types are compared and proved by their own bits. float32 is rounded to bfloat16 (nearest even) first, the
+value that a proof then holds; see ``docs/toploc.md``.
 """
 
 import numpy as np
@@ -22,19 +23,6 @@ _BLOCK = 128  # elements tested at once against the bound
 _PACKED = _BLOCK // 4  # words of 8 bytes in them
 _COLUMNS = 512  # columns whose maxima give the first bound
 _SAMPLE = 1 << 15  # elements that the first bound looks at
-
-
-def _half_table() -> npt.NDArray[np.uint16]:
-    """float16 bits to the bfloat16 bits nearest in value (even on ties); NaN becomes 0x7FC0."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        wide = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32).view(np.uint32)
-    low = (wide + np.uint32(0x7FFF) + ((wide >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    low[(wide & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)] = 0x7FC0
-    return low.astype(np.uint16)
-
-
-HALVES: npt.NDArray[np.uint16] = _half_table()
-"""bfloat16 bits for every float16 bit pattern."""
 
 
 @inlined
@@ -140,55 +128,37 @@ def _first_bound(addresses, lengths, keep, maxima, histogram):  # type: ignore[n
     return _rank(maxima, keep, histogram)
 
 
-@inlined
-def _half_bound(bound, halves):  # type: ignore[no-untyped-def]
-    """The largest float16 magnitude whose bfloat16 magnitude does not exceed ``bound``; -1 when none."""
-    low = -1
-    high = 0x7FFF
-    while low < high:
-        middle = (low + high + 1) >> 1
-        if np.int64(halves[middle]) <= bound:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
 @kernel
-def _offer16(data, start, stop, base, half, halves, keep, state, indices, bits, histogram):  # type: ignore[no-untyped-def]
+def _offer16(data, start, stop, base, keep, state, indices, bits, histogram):  # type: ignore[no-untyped-def]
     """Take ``data[start:stop]`` one by one."""
     count = state[0]
-    raw = state[2]
+    bound = state[1]
     for i in range(start, stop):
         word = np.int64(data[i])
-        if (word & 0x7FFF) > raw:
+        if (word & 0x7FFF) > bound:
             indices[count] = base + i
-            bits[count] = halves[word] if half else word
+            bits[count] = word
             count += 1
             if count == indices.size:
-                state[1] = max(state[1], _shrink(indices, bits, count, keep, histogram))
+                bound = max(bound, _shrink(indices, bits, count, keep, histogram))
                 count = keep
-                raw = _half_bound(state[1], halves) if half else state[1]
     state[0] = count
-    state[2] = raw
+    state[1] = bound
 
 
 @kernel
-def _scan16(address, length, base, half, halves, keep, state, indices, bits, histogram):  # type: ignore[no-untyped-def]
-    """Offer one segment of 16-bit floats to the buffer.
-
-    ``state`` holds [elements in the buffer, bound, bound in terms of the segment's own type].
-    """
+def _scan16(address, length, base, keep, state, indices, bits, histogram):  # type: ignore[no-untyped-def]
+    """Offer one segment of 16-bit floats to the buffer; ``state`` holds [count, bound]."""
     data = words16(address, length)
     # Words of 8 bytes hold four magnitudes; adding what lacks to 0x8000 sets the top bit of those above the bound.
     head = min(length, (-(address // 2)) & 3)
     if head > 0:
-        _offer16(data, 0, head, base, half, halves, keep, state, indices, bits, histogram)
+        _offer16(data, 0, head, base, keep, state, indices, bits, histogram)
     blocks = (length - head) // _BLOCK
     packed = words64(address + 2 * head, blocks * _PACKED)
     count = state[0]
-    raw = state[2]
-    add = np.uint64(0x7FFF - raw) * _LANES
+    bound = state[1]
+    add = np.uint64(0x7FFF - bound) * _LANES
     for block in range(blocks):
         words = packed[block * _PACKED : (block + 1) * _PACKED]
         hits = np.uint64(0)
@@ -202,20 +172,19 @@ def _scan16(address, length, base, half, halves, keep, state, indices, bits, his
             four = head + block * _BLOCK + 4 * j
             for i in range(four, four + 4):
                 word = np.int64(data[i])
-                if (word & 0x7FFF) > raw:
+                if (word & 0x7FFF) > bound:
                     indices[count] = base + i
-                    bits[count] = halves[word] if half else word
+                    bits[count] = word
                     count += 1
                     if count == indices.size:
-                        state[1] = max(state[1], _shrink(indices, bits, count, keep, histogram))
+                        bound = max(bound, _shrink(indices, bits, count, keep, histogram))
                         count = keep
-                        raw = _half_bound(state[1], halves) if half else state[1]
-                        add = np.uint64(0x7FFF - raw) * _LANES
+                        add = np.uint64(0x7FFF - bound) * _LANES
     state[0] = count
-    state[2] = raw
+    state[1] = bound
     tail = head + blocks * _BLOCK
     if tail < length:
-        _offer16(data, tail, length, base, half, halves, keep, state, indices, bits, histogram)
+        _offer16(data, tail, length, base, keep, state, indices, bits, histogram)
 
 
 @kernel
@@ -252,18 +221,17 @@ def _scan32(address, length, base, keep, state, indices, bits, histogram):  # ty
 
 
 @kernel
-def _select16(addresses, lengths, half, keep, halves, out_indices, out_bits):  # type: ignore[no-untyped-def]
+def _select16(addresses, lengths, keep, out_indices, out_bits):  # type: ignore[no-untyped-def]
     indices = np.empty(keep + max(keep, 256), dtype=np.int64)
     bits = np.empty(indices.size, dtype=np.uint16)
     histogram = np.empty(256, dtype=np.int64)
     first = _first_bound(addresses, lengths, keep, np.empty(_COLUMNS, dtype=np.uint16), histogram)
-    state = np.zeros(3, dtype=np.int64)
-    state[1] = (np.int64(halves[first]) if half else first) - 1
-    state[2] = _half_bound(state[1], halves) if half else state[1]
+    state = np.zeros(2, dtype=np.int64)
+    state[1] = first - 1
     base = np.int64(0)
     for segment in range(addresses.size):
         length = lengths[segment]
-        _scan16(addresses[segment], length, base, half, halves, keep, state, indices, bits, histogram)
+        _scan16(addresses[segment], length, base, keep, state, indices, bits, histogram)
         base += length
     return _hand_over(indices, bits, state[0], keep, histogram, out_indices, out_bits)
 
@@ -307,7 +275,7 @@ def select(
         lengths: elements per segment.
         kind: BFLOAT16, FLOAT16 or FLOAT32.
         out_indices: receives positions in the chunk, ascending; as many are picked as it has places.
-        out_bits: as long; receives bfloat16 bits.
+        out_bits: as long; receives the elements' bits, of float32 those of its rounding.
 
     Returns:
         How many were found: all places, or all elements when the chunk has fewer.
@@ -315,4 +283,4 @@ def select(
     keep = out_indices.size
     if kind == FLOAT32:
         return int(_select32(addresses, lengths, keep, out_indices, out_bits))
-    return int(_select16(addresses, lengths, kind == FLOAT16, keep, HALVES, out_indices, out_bits))
+    return int(_select16(addresses, lengths, keep, out_indices, out_bits))

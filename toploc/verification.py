@@ -25,7 +25,7 @@ class VerificationResult:
 
     Attributes:
         exp_mismatches: of the chunk's largest activations, how many have another exponent in the proof.
-        mant_err_mean: mean difference of the 7-bit mantissas where exponents agree; 2^64 when none does.
+        mant_err_mean: mean difference of the mantissas (7 bits, float16 10) where exponents agree; 2^64 when none does.
         mant_err_median: the median of the same (the upper of the two middle ones of an even count).
     """
 
@@ -55,16 +55,16 @@ def claimed(picked: Picked, proof: ProofPoly) -> npt.NDArray[np.int64]:
 
 
 @kernel
-def _distance(values, bits, counts):  # type: ignore[no-untyped-def]
-    """[mismatches, matches, sum of mantissa differences, upper median of them]."""
-    for i in range(128):
+def _distance(values, bits, mantissa, counts):  # type: ignore[no-untyped-def]
+    """[mismatches, matches, sum of mantissa differences, their upper median]; ``mantissa`` masks its bits."""
+    for i in range(mantissa + 1):
         counts[i] = 0
     total = 0
     matches = 0
     for i in range(bits.size):
         own = np.int64(bits[i])
-        if (own ^ values[i]) & 0x7F80 == 0:
-            difference = abs((own & 0x7F) - (values[i] & 0x7F))
+        if (own ^ values[i]) & (0x7FFF ^ mantissa) == 0:
+            difference = abs((own & mantissa) - (values[i] & mantissa))
             counts[difference] += 1
             total += difference
             matches += 1
@@ -76,16 +76,22 @@ def _distance(values, bits, counts):  # type: ignore[no-untyped-def]
     return bits.size - matches, matches, total, median
 
 
+def distance(
+    values: npt.NDArray[np.int64], bits: npt.NDArray[np.uint16], half: bool = False
+) -> VerificationResult:
+    """The distance of bit patterns from what was claimed for them; ``half``: float16, else bfloat16."""
+    mantissa = 0x3FF if half else 0x7F
+    mismatches, matches, total, median = _distance(values, bits, mantissa, np.empty(mantissa + 1, np.int64))
+    if matches == 0:
+        return VerificationResult(mismatches, NO_MATCH, NO_MATCH)
+    return VerificationResult(mismatches, total / matches, float(median))
+
+
 def measure(picked: Picked, proof: ProofPoly) -> VerificationResult:
     """The distance of one chunk from its proof; a null proof matches nothing."""
     if proof.modulus == 0:
         return VerificationResult(int(picked.indices.size), NO_MATCH, NO_MATCH)
-    mismatches, matches, total, median = _distance(
-        claimed(picked, proof), picked.bits, np.empty(128, np.int64)
-    )
-    if matches == 0:
-        return VerificationResult(mismatches, NO_MATCH, NO_MATCH)
-    return VerificationResult(mismatches, total / matches, float(median))
+    return distance(claimed(picked, proof), picked.bits, picked.half)
 
 
 def verify_proofs(

@@ -54,6 +54,17 @@ def test_steps_may_be_a_list(policy, honest):
     assert check(list(honest.activations.unsqueeze(1)), honest.proofs, policy)
 
 
+def test_float16_work_is_judged_by_the_same_policy(policy):
+    for seed in range(1000, 1010):
+        values = states(seed)
+        ours, theirs = computed(values, 1).half(), computed(values, 2).half()
+        proofs = toploc.build_proofs(theirs, 32, 128, skip_prefill=True)
+        assert check(ours, proofs, policy)
+        assert not check(computed(states(seed + 1), 1).half(), proofs, policy)
+    with pytest.raises(ValueError, match="infinity"):
+        check(torch.full((32, HIDDEN), float("inf")).half(), proofs[:1], policy)
+
+
 def test_nothing_generated_is_nothing_to_refuse(policy):
     verdict = check(torch.empty(0, HIDDEN, dtype=torch.bfloat16), [], policy)
     assert verdict and verdict.score is None

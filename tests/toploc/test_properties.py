@@ -33,11 +33,12 @@ def _floats(patterns, dtype=torch.bfloat16):
 
 
 def _by_sorting(tensor, topk):
-    """Positions of the largest magnitudes by a stable sort, after torch's own rounding to bfloat16."""
-    bits = tensor.reshape(-1).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
-    nan = tensor.reshape(-1).isnan().numpy()
-    if tensor.dtype is not torch.bfloat16:
-        bits = np.where(nan, np.uint16(0x7FC0), bits)
+    """Positions of the largest magnitudes by a stable sort, float32 after torch's own rounding to bfloat16."""
+    flat = tensor.reshape(-1)
+    narrow = flat.to(torch.bfloat16) if flat.dtype is torch.float32 else flat
+    bits = narrow.view(torch.int16).numpy().view(np.uint16)
+    if flat.dtype is torch.float32:
+        bits = np.where(flat.isnan().numpy(), np.uint16(0x7FC0), bits)
     places = np.sort(np.argsort(-(bits & 0x7FFF).astype(np.int64), kind="stable")[:topk])
     return places, bits[places]
 
@@ -151,13 +152,23 @@ def test_large_chunks_select_as_a_sort_does(hidden, scale):
             assert (found.indices == places).all() and (found.bits == bits).all()
 
 
-def test_float32_and_float16_give_the_proofs_of_their_bfloat16_rounding():
+def test_float32_gives_the_proofs_of_its_bfloat16_rounding():
     values = torch.randn(40, 256, generator=torch.Generator().manual_seed(3))
     assert toploc.build_proofs_bytes(values, 32, 128) == toploc.build_proofs_bytes(values.bfloat16(), 32, 128)
-    half = values.half()
-    assert toploc.build_proofs_bytes(half, 32, 128) == toploc.build_proofs_bytes(half.bfloat16(), 32, 128)
     results = toploc.verify_proofs(values, toploc.build_proofs(values.bfloat16(), 32, 128), 32, 128)
     assert all(result.exp_mismatches == 0 and result.mant_err_mean == 0 for result in results)
+
+
+def test_float16_is_proved_by_its_own_bits_as_the_reference_does():
+    values = torch.randn(32, 256, generator=torch.Generator().manual_seed(3)).half()
+    flat = values.reshape(-1)
+    x = flat.abs().float().argsort(descending=True, stable=True)[:128]
+    (proof,) = toploc.build_proofs(values, 32, 128, skip_prefill=True)
+    assert proof == ProofPoly.from_points_tensor(x, flat[x])
+    (result,) = toploc.verify_proofs(values, [proof], 32, 128, skip_prefill=True)
+    assert (result.exp_mismatches, result.mant_err_mean, result.mant_err_median) == (0, 0.0, 0.0)
+    (result,) = toploc.verify_proofs(values * 1.01, [proof], 32, 128, skip_prefill=True)
+    assert result.exp_mismatches <= 2 and 10 < result.mant_err_mean < 20
 
 
 def test_strides_gradients_and_shapes_do_not_matter():

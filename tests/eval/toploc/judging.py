@@ -117,7 +117,7 @@ def tokens_needed(
     grouped = {case: [evidence(pair, policy)[0] for pair in pairs] for case, pairs in cases.items()}
     needed: dict[str, int | None] = dict.fromkeys(cases)
     for chunks in (1, 2, 3, *(4 * count for count in LONGER)):
-        level = level_of(_runs(sequences, chunks), chunks)
+        level = level_of(_runs(sequences, chunks), chunks, TARGET)
         for case, found in grouped.items():
             runs = _runs(found, chunks)
             scores = [judge(run, [level])[0] for run in runs]
