@@ -58,7 +58,7 @@ chunk = 1024
 checkpoint_every = 2
 evaluation_batches = 1
 [deadline]
-ready_floor = "500 ms"
+ready_floor = "2 s"
 attempt = "5 s"
 heartbeat = "500 ms"
 silence = "4 s"
