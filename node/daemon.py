@@ -133,6 +133,9 @@ class Daemon:
             except NodeError as error:
                 self._emit("node.failed", code=str(error.code), reason=error.sentence, fix=error.fix)
                 raise
+            except Exception as error:  # a mistake in this software: its stack of calls is printed
+                self._emit("node.failed", code="", reason=f"{type(error).__name__}: {error}", fix="Report it.")
+                raise
             finally:
                 await self._close(status)
                 await server.stop()

@@ -1,0 +1,1 @@
+"""Daemons from end to end."""

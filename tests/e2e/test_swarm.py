@@ -177,6 +177,9 @@ def test_a_swarm_that_stopped_as_a_whole_goes_on_where_it_was(swarm: Cluster) ->
     newest = max((bob.folder / "checkpoints").glob("*.safetensors"))
     data = bytearray(newest.read_bytes())
     data[-100] ^= 1
+    bob.file.write_text(
+        settings(bob.file.read_text(), {"workers = 2": "workers = 1"})
+    )  # that is its own affair
     newest.unlink()  # its bytes may be shared with the shelf's by a hard link
     newest.write_bytes(data)
 
@@ -192,3 +195,15 @@ def test_a_swarm_that_stopped_as_a_whole_goes_on_where_it_was(swarm: Cluster) ->
             other.contributed(node.peer, since=marks[other])
     swarm.check_digests()
     swarm.check_values()
+
+
+def test_a_node_that_is_stopped_at_once_leaves_nothing_either(swarm: Cluster) -> None:
+    eve = swarm["eve"]
+    remains, since = Remains.of(eve.pid), eve.mark()
+    ended = command("stop", "--now", "--dir", eve.folder)
+    assert ended.status == 0, ended.err
+    assert eve.ended() != 0 and not eve.of("goodbye", since)
+    remains.wait_until_gone()
+    remains.check_nothing_is_left()
+    bob = swarm["bob"]
+    bob.wait("commit", lambda event: eve.peer not in event["roster"], since=bob.mark())
