@@ -12,7 +12,7 @@ from diloco.genesis import Genesis
 from diloco.member.admission import Admission, admit
 from diloco.member.member import Member
 from diloco.member.setting import Emit
-from diloco.rounds import planning
+from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
 from diloco.rounds.planning import Rules, value_digest
 from diloco.rounds.statements import Order, Reset, Start
@@ -149,7 +149,7 @@ class Coordinator:
             seat = self._rules.seat_of(record.admission, peer) if record is not None else None
             if seat is not None and peer not in state.value.banned:
                 peers[peer] = seat.seated
-        value = planning.make_reset(
+        value = founding.make_reset(
             self._rules, state.value, state.tip.digest, state.base, peers, secrets.token_bytes(32)
         )
         sealed = seal(self._operator, self._genesis.run_id, Reset(value=encode(value), reason=reason))
@@ -184,7 +184,7 @@ class Coordinator:
             seat = self._rules.seat_of(raw, peer)
             if seat is not None:
                 seats[peer] = seat.seated
-        value = planning.make_start(self._rules, self._genesis.base, seats, secrets.token_bytes(32))
+        value = founding.make_start(self._rules, self._genesis.base, seats, secrets.token_bytes(32))
         data = encode(value)
         sealed = seal(self._operator, self._genesis.run_id, Start(value=data))
         self._emit("run.started", members=sorted(seats))

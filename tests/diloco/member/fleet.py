@@ -27,7 +27,7 @@ from diloco.member.admission import Admission, admit, seats
 from diloco.member.member import Member
 from diloco.member.setting import Outcome, Setting, codec_of, rules_of, timing_of
 from diloco.outer_state import OuterState
-from diloco.rounds import planning
+from diloco.rounds import founding, planning
 from diloco.rounds.certificate import Certified
 from diloco.rounds.statements import Lease, Start, Value
 from protocol.envelope import Sealed, seal
@@ -326,7 +326,7 @@ class Fleet:
         """Write the first start record that is as wanted, with everyone who is there, and let all run."""
         rules = self.posts[0].member.setting.rules
         peers = {post.peer: post.seated for post in self.posts}
-        values = (planning.make_start(rules, self.genesis.base, peers, bytes([n]) * 32) for n in range(256))
+        values = (founding.make_start(rules, self.genesis.base, peers, bytes([n]) * 32) for n in range(256))
         value = next(value for value in values if wanted(value))
         data = encode(value)
         sealed = seal(OPERATOR, self.genesis.run_id, Start(value=data))

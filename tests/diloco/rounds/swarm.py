@@ -12,7 +12,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from diloco.rounds import planning
+from diloco.rounds import founding, planning
 from diloco.rounds.certificate import Certified, certify
 from diloco.rounds.events import (
     Answer,
@@ -123,7 +123,7 @@ class Swarm:
         )
         self.timing = Timing()
         self.base = blake3(b"initial").digest()
-        start = planning.make_start(self.rules, self.base, dict.fromkeys(names, True), b"\7" * 32)
+        start = founding.make_start(self.rules, self.base, dict.fromkeys(names, True), b"\7" * 32)
         data = encode(start)
         self.start = Certified(start, data, planning.value_digest(data), start=b"signed")
         self.nodes: dict[str, Node] = {}

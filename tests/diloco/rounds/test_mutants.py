@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from diloco.rounds import certificate, machine, planning, state
+from diloco.rounds import certificate, duties, intake, moves, planning, state
+from diloco.rounds import electorate as electorates
 from diloco.rounds.events import Persist
 from protocol.errors import NodeError
 from tests.diloco.rounds.swarm import Swarm
@@ -94,23 +95,23 @@ def votes_forgotten_by_a_restart(patch: Patch) -> None:
 
 
 def votes_said_before_they_are_on_disk(patch: Patch) -> None:
-    vote = machine._vote
+    vote = duties.vote
 
-    def hasty(here: state.State, now: float) -> machine.Step:
+    def hasty(here: state.State, now: float) -> moves.Step:
         after, effects = vote(here, now)
         return after, [effect for effect in effects if not isinstance(effect, Persist)]
 
-    patch.setattr(machine, "_vote", hasty)
+    patch.setattr(duties, "vote", hasty)
 
 
 def tie_breaker_that_follows_the_attempt(patch: Patch) -> None:
     def is_quorum(here: state.State, peers: set[str]) -> bool:
         electorate = here.value.electorate
-        return planning.is_quorum(peers, electorate, electorate[here.attempt % len(electorate)].peer)
+        return electorates.is_quorum(peers, electorate, electorate[here.attempt % len(electorate)].peer)
 
     def quorum_of(tip: Any, readys: Any, attempt: int) -> bool:
         present = [peer for peer, ready in readys.items() if ready.attempt == attempt]
-        return planning.is_quorum(present, tip.electorate, tip.electorate[attempt % len(tip.electorate)].peer)
+        return electorates.is_quorum(present, tip.electorate, tip.electorate[attempt % len(tip.electorate)].peer)
 
     patch.setattr(state.State, "is_quorum", is_quorum)
     patch.setattr(planning, "quorum_of", quorum_of)
@@ -127,13 +128,13 @@ def leaders_of_ones_own_view(patch: Patch) -> None:
 
 
 def a_vote_that_is_not_a_promise(patch: Patch) -> None:
-    adopt = machine._adopt
+    adopt = moves.adopt
 
-    def lax(here: state.State, attempt: int, now: float) -> machine.Step:
+    def lax(here: state.State, attempt: int, now: float) -> moves.Step:
         after, effects = adopt(here, attempt, now)
         return replace(after, ballot=None), effects
 
-    patch.setattr(machine, "_adopt", lax)
+    patch.setattr(moves, "adopt", lax)
 
 
 def certificates_not_repeated_to_the_late(patch: Patch) -> None:
@@ -141,25 +142,25 @@ def certificates_not_repeated_to_the_late(patch: Patch) -> None:
 
 
 def a_timer_that_runs_without_a_quorum(patch: Patch) -> None:
-    def run_timer(here: state.State, now: float) -> machine.Step:
+    def run_timer(here: state.State, now: float) -> moves.Step:
         if here.said < 0 or here.said != here.promised:
             return here, []
         timer = here.timer if here.timer is not None else now + 1.0
         here = replace(here, timer=timer)
-        return machine._adopt_and_speak(here, here.promised + 1, now) if now >= timer else (here, [])
+        return duties.adopt_and_speak(here, here.promised + 1, now) if now >= timer else (here, [])
 
-    patch.setattr(machine, "_run_timer", run_timer)
+    patch.setattr(duties, "run_timer", run_timer)
 
 
 def a_taken_up_value_that_is_refused(patch: Patch) -> None:
-    check = machine._check_close
+    check = intake.check_close
 
     def strict(here: state.State, close: Any) -> None:
         check(here, close)
         if here.forced:
             raise ValueError("orders have come since")
 
-    patch.setattr(machine, "_check_close", strict)
+    patch.setattr(intake, "check_close", strict)
 
 
 MUTANTS: dict[Callable[[Patch], None], tuple[int, ...]] = {

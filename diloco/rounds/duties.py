@@ -1,0 +1,182 @@
+"""What a member of a round does by itself, as soon as its state allows: decide, speak, follow, give up, vote, lead.
+
+Each is a rule of ``docs/rounds.md``; the machine tries them in the order of this file until none has anything to do.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from diloco.rounds import moves, planning
+from diloco.rounds.certificate import Certified
+from diloco.rounds.events import (
+    Fetch,
+    Resync,
+    Say,
+)
+from diloco.rounds.moves import Step
+from diloco.rounds.planning import value_digest
+from diloco.rounds.state import Ballot, State
+from diloco.rounds.statements import Pass, Proposal, Ready, Vote
+
+
+def decide(state: State, now: float) -> Step:
+    """Rule 6: votes of a quorum, for one value, in one attempt."""
+    for (attempt, digest), votes in state.votes.items():
+        data = state.bodies.get(digest)
+        if data is not None and state.is_quorum(set(votes)):
+            envelopes = tuple(votes[peer].raw for peer in sorted(votes))
+            certified = Certified(planning.parse_value(data), data, digest, attempt, envelopes)
+            return moves.commit(state, certified, now)
+    return state, []
+
+
+def speak(state: State, now: float) -> Step:
+    """Rule 2: say Ready once the state is there and the lease is trained, and again for every new attempt."""
+    if state.base is None or (state.lease is not None and state.contribution is None):
+        return state, []
+    attempt = max(state.promised, state.recovered + 1 if state.recovered >= 0 else 0)
+    if state.promised < 0:
+        attempt = max(attempt, state.highest_seen())
+    if state.said >= attempt:
+        return state, []
+    state, effects = moves.adopt(state, attempt, now)
+    state = replace(state, said=attempt)
+    give = state.contribution
+    elector = any(e.peer == state.me for e in state.value.electorate)
+    ready = Ready(
+        epoch=state.epoch,
+        round=state.round,
+        attempt=attempt,
+        base=state.base or b"",
+        tokens=give.tokens if give else 0,
+        samples=give.samples if give else 0,
+        commitment=give.commitment if give else b"",
+        norms=give.norms if give else (),
+        boot=state.boot,
+        leaving=state.leaving,
+        lost_record=state.abstains,
+        voted_attempt=state.ballot.attempt + 1 if state.ballot else 0,
+        voted_value=state.ballot.value if state.ballot else b"",
+        voted_close=state.ballot.close if state.ballot else b"",
+        admission=b"" if elector or state.me in state.value.members else state.admission,
+        orders=tuple(order.raw for order in state.orders),
+    )
+    if state.abstains:  # a promise on disk would pass for a vote record after the next restart (rule 9)
+        return state, [*effects, Say(ready)]
+    return state, [*effects, moves.persist(state), Say(ready)]
+
+
+def follow(state: State, now: float) -> Step:
+    """Rule 8: Readys of higher attempts from a third of the voters move a member at once. Rule 12: another base."""
+    voters = {e.peer for e in state.value.electorate}
+    if state.said >= 0:
+        higher = sorted(
+            s.message.attempt
+            for p, s in state.readys.items()
+            if p in voters and s.message.attempt > state.promised
+        )
+        if higher and 3 * len(higher) >= len(voters):
+            return adopt_and_speak(state, higher[-1], now)
+    base = planning.base_of(state.value, {p: s.message for p, s in state.readys.items()})
+    if base is not None and state.base is not None and base != state.base and state.resynced != base:
+        return replace(state, resynced=base), [Resync(base)]
+    return state, []
+
+
+def adopt_and_speak(state: State, attempt: int, now: float) -> Step:
+    """Go to a higher attempt and promise it."""
+    state, effects = moves.adopt(state, attempt, now)
+    state, more = speak(state, now)
+    return state, effects + more
+
+
+def run_timer(state: State, now: float) -> Step:
+    """Rule 8: an attempt's timer runs only while a quorum is ready for it or for a later one."""
+    if state.said < 0 or state.said != state.promised:
+        return state, []
+    attempt = state.promised
+    ready = {p for p, s in state.readys.items() if s.message.attempt >= attempt and not s.message.lost_record}
+    if not state.is_quorum(ready):
+        return replace(state, timer=None), []
+    timer = state.timer
+    if timer is None:
+        timer = max(now, state.ready_deadline()) + state.attempt_length()
+    if state.leader(attempt) in state.gone:
+        timer = min(timer, max(now, state.attempt_began) + state.timing.grace.total_seconds())
+    state = replace(state, timer=timer)
+    passed = attempt in state.passed and len(state.passed) <= len(state.value.electorate)
+    if now >= timer or passed:
+        return adopt_and_speak(state, max(attempt + 1, state.highest_seen()), now)
+    return state, []
+
+
+def vote(state: State, now: float) -> Step:
+    """Rule 5: vote once per attempt, never below the promise, with every byte in hand, durably."""
+    attempt = state.promised
+    close = state.closes.get(attempt)
+    if close is None or not state.votes_here or state.vote_said >= attempt:
+        return state, []
+    data = close.message.value
+    digest = value_digest(data)
+    if digest not in state.held:
+        return state, []
+    if state.ballot is not None and state.ballot.attempt == attempt and state.ballot.value != data:
+        return state, []
+    state = replace(state, ballot=Ballot(attempt, data, close.raw), vote_said=attempt)
+    vote = Vote(epoch=state.epoch, round=state.round, attempt=attempt, value=digest)
+    return state, [moves.persist(state), Say(vote)]
+
+
+def lead(state: State, now: float) -> Step:
+    """Rules 3 and 4: what the leader of the current attempt does."""
+    attempt = state.promised
+    if state.said != attempt or attempt < 0 or state.leader(attempt) != state.me or state.proposed >= attempt:
+        return state, []
+    if attempt in state.passed:
+        return state, []
+    if not state.votes_here or attempt <= state.recovered:
+        return give_up(state, attempt, "restarted or without its vote record")
+    listed = state.listed(attempt)
+    if not planning.quorum_of(state.value, listed, attempt):
+        return state, []
+    choice = planning.choose(state.value, listed)
+    if choice.kind == "torn":
+        return give_up(state, attempt, "two values reported for one attempt")
+    if choice.kind == "forced":
+        return take_up(state, attempt, choice.value, listed)
+    if state.missing() and now < state.ready_deadline():
+        return state, []
+    if planning.base_of(state.value, listed) is None:
+        return state, []
+    return propose(state, attempt, listed)
+
+
+def propose(state: State, attempt: int, listed: Mapping[str, Ready]) -> Step:
+    """Say the Readys on which the attempt rests."""
+    envelopes = tuple(state.readys[peer].raw for peer in sorted(listed))
+    body = Proposal(epoch=state.epoch, round=state.round, attempt=attempt, readys=envelopes)
+    return replace(state, proposed=attempt), [Say(body)]
+
+
+def take_up(state: State, attempt: int, data: bytes, listed: Mapping[str, Ready]) -> Step:
+    """Close the voted value unchanged; without its bytes look for a quorum without that vote, else pass."""
+    digest = value_digest(data)
+    if digest in state.held:
+        return propose(state, attempt, listed)
+    if digest in state.unheld:
+        others = {peer: ready for peer, ready in listed.items() if not ready.voted_attempt}
+        if (
+            planning.quorum_of(state.value, others, attempt)
+            and planning.base_of(state.value, others) is not None
+        ):
+            return propose(state, attempt, others)
+        return give_up(state, attempt, "bytes lost")
+    if digest in state.fetching:
+        return state, []
+    return replace(state, fetching=state.fetching | {digest}), [Fetch(data, state.plans.get(digest))]
+
+
+def give_up(state: State, attempt: int, reason: str) -> Step:
+    """Pass: the attempt's timer ends at once everywhere (rule 8)."""
+    body = Pass(epoch=state.epoch, round=state.round, attempt=attempt, reason=reason)
+    return replace(state, proposed=attempt, passed=state.passed | {attempt}), [Say(body)]

@@ -1,0 +1,69 @@
+"""Values that the operator signs instead of a quorum: the start record, and the reset that begins a new epoch."""
+
+from collections.abc import Mapping
+
+from diloco.rounds.electorate import draw_order
+from diloco.rounds.leases import Ledger, assign, settle
+from diloco.rounds.planning import Rules
+from diloco.rounds.statements import START_ROUND, Elector, Value
+
+
+def make_start(rules: Rules, base: bytes, peers: Mapping[str, bool], beacon: bytes) -> Value:
+    """The value of the start record: the first electorate, its leases, its tie-breaker.
+
+    Args:
+        rules: The run's rules.
+        base: State digest of round 0.
+        peers: The members that announced themselves; True where the admission has a seat.
+        beacon: 32 random bytes.
+    """
+    voters = sorted(peer for peer, seated in peers.items() if seated)[: rules.max_voters]
+    books = assign(Ledger((), (), 0), sorted(peers), rules.samples)
+    return Value(
+        epoch=0,
+        round=START_ROUND,
+        previous=bytes.fromhex(rules.run),
+        base=base,
+        leases=books.leases,
+        cursor=books.cursor,
+        electorate=tuple(Elector(peer=peer) for peer in voters),
+        members=tuple(sorted(set(peers) - set(voters))),
+        tie_breaker=draw_order("tie-breaker", beacon, voters)[0] if voters else "",
+        beacon=beacon,
+    )
+
+
+def make_reset(
+    rules: Rules, tip: Value, tip_digest: bytes, base: bytes, peers: Mapping[str, bool], beacon: bytes
+) -> Value:
+    """The value of a reset: the chain goes on after ``tip`` in the next epoch, with another electorate (rule 15).
+
+    Args:
+        rules: The run's rules.
+        tip: The last value that stands.
+        tip_digest: Its digest.
+        base: State digest after it.
+        peers: Who asked; True where the admission has a seat.
+        beacon: 32 random bytes.
+    """
+    voters = sorted(peer for peer, seated in peers.items() if seated)[: rules.max_voters]
+    members = set(peers) - set(voters)
+    stays = {*voters, *members}
+    books = assign(
+        settle(Ledger(tip.leases, tip.returned, tip.cursor), {}, stays), sorted(stays), rules.samples
+    )
+    return Value(
+        epoch=tip.epoch + 1,
+        round=tip.round,
+        previous=tip_digest,
+        base=base,
+        leases=books.leases,
+        cursor=books.cursor,
+        returned=books.returned,
+        electorate=tuple(Elector(peer=peer) for peer in voters),
+        members=tuple(sorted(members)),
+        tie_breaker=draw_order("tie-breaker", beacon, voters)[0] if voters else "",
+        beacon=beacon,
+        order_number=tip.order_number,
+        banned=tip.banned,
+    )

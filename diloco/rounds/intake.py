@@ -1,0 +1,282 @@
+"""What the round machine does with what arrives: one function per event, and one per statement of another member."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from diloco.rounds import moves, planning
+from diloco.rounds.events import (
+    Abandon,
+    Answer,
+    Arrived,
+    CatchUp,
+    Decision,
+    Effect,
+    Fetch,
+    Gone,
+    Held,
+    Leave,
+    Note,
+    OrderCame,
+    Reduce,
+    Reduced,
+    Renew,
+    ResetCame,
+    Seen,
+    StateReady,
+    Tick,
+    Trained,
+    Unheld,
+)
+from diloco.rounds.moves import Step
+from diloco.rounds.planning import value_digest
+from diloco.rounds.state import State
+from diloco.rounds.statements import Close, Pass, Proposal, Ready, Vote
+from protocol.envelope import Sealed
+from protocol.errors import NodeError
+from protocol.messages import encode
+
+MOST_ORDERS = 16
+"""Operator orders that one Ready shows."""
+
+MOST_BODIES = 64
+"""Values kept in one round that are not decided yet."""
+
+
+def _on_state_ready(state: State, event: StateReady, now: float) -> Step:
+    return (replace(state, base=event.base), []) if event.round == state.round else (state, [])
+
+
+def _on_trained(state: State, event: Trained, now: float) -> Step:
+    if state.contribution is not None or state.lease is None or state.lease.start != event.lease_start:
+        return state, []
+    return replace(state, contribution=event.contribution), []
+
+
+def _on_reduced(state: State, event: Reduced, now: float) -> Step:
+    attempt = event.attempt
+    if (
+        attempt != state.attempt
+        or state.plan is None
+        or state.leader(attempt) != state.me
+        or not state.votes_here
+    ):
+        return state, []
+    value = planning.make_value(state.rules, state.value, state.tip.digest, state.plan, attempt, event.chunks)
+    return moves.close(state, attempt, encode(value))
+
+
+def _on_held(state: State, event: Held, now: float) -> Step:
+    digest = value_digest(event.value)
+    return replace(state, held=state.held | {digest}, fetching=state.fetching - {digest}), []
+
+
+def _on_unheld(state: State, event: Unheld, now: float) -> Step:
+    digest = value_digest(event.value)
+    state = replace(state, unheld=state.unheld | {digest}, fetching=state.fetching - {digest})
+    return state, [Note("bytes.missing", (("value", digest.hex()), ("reason", event.reason)))]
+
+
+def _on_decision(state: State, event: Decision, now: float) -> Step:
+    if event.certified.value.previous != state.tip.digest:
+        return state, []
+    return moves.commit(state, event.certified, now)
+
+
+def _on_order(state: State, event: OrderCame, now: float) -> Step:
+    """Rule 11: an order waits for the next Ready; one that a value has overtaken is void."""
+    order = event.order
+    numbers = {held.message.number for held in state.orders}
+    if order.message.number <= state.value.order_number or order.message.number in numbers:
+        return state, []
+    orders = sorted((*state.orders, order), key=lambda held: held.message.number)
+    return replace(state, orders=tuple(orders[:MOST_ORDERS])), []
+
+
+def _on_reset(state: State, event: ResetCame, now: float) -> Step:
+    """Rule 15: chains are ordered by epoch, then round."""
+    if event.certified.value.epoch <= state.epoch:
+        return state, []
+    after = moves.state_after(state, event.certified, now)
+    if state.contribution is not None and after.lease == state.lease:
+        after = replace(after, contribution=state.contribution)
+    return after, [Abandon(), Renew(event.certified)]
+
+
+def _on_gone(state: State, event: Gone, now: float) -> Step:
+    return replace(state, gone=state.gone | {event.peer}), []
+
+
+def _on_seen(state: State, event: Seen, now: float) -> Step:
+    return replace(state, gone=state.gone - {event.peer}), []
+
+
+def _on_leave(state: State, event: Leave, now: float) -> Step:
+    return replace(state, leaving=True), []
+
+
+def _on_tick(state: State, event: Tick, now: float) -> Step:
+    return state, []
+
+
+def _on_arrived(state: State, event: Arrived, now: float) -> Step:
+    sealed = event.sealed
+    body = sealed.message
+    state = replace(state, gone=state.gone - {sealed.sender}) if sealed.sender in state.gone else state
+    here, theirs = (state.epoch, state.round), (body.epoch, body.round)
+    if theirs < here:
+        answer: list[Effect] = [] if sealed.sender == state.me else [Answer(sealed.sender, body.round)]
+        return state, answer
+    if theirs > here:
+        return state, [CatchUp(sealed.sender)]
+    if state.finished:
+        return state, []
+    handler: Callable[[State, Any, float], Step] = STATEMENTS[type(body)]
+    return handler(state, sealed, now)
+
+
+def _on_ready(state: State, sealed: Sealed[Ready], now: float) -> Step:
+    ready, peer = sealed.message, sealed.sender
+    known = any(e.peer == peer for e in state.value.electorate) or peer in state.value.members
+    if not known and state.rules.seat_of(ready.admission, peer) is None:
+        return state, [Note("ready.refused", (("peer", peer), ("reason", "no admission")))]
+    held = state.readys.get(peer)
+    if held is not None and held.message.attempt >= ready.attempt and held.message.boot == ready.boot:
+        return state, []
+    if held is not None and held.message.attempt > ready.attempt:
+        return state, []
+    arrivals = state.arrivals if peer in state.arrivals else {**state.arrivals, peer: now - state.began}
+    return replace(state, readys={**state.readys, peer: sealed}, arrivals=arrivals), []
+
+
+def _on_proposal(state: State, sealed: Sealed[Proposal], now: float) -> Step:
+    proposal = sealed.message
+    attempt = proposal.attempt
+    if attempt < state.promised or sealed.sender != state.leader(attempt):
+        return state, []
+    if state.proposal is not None and state.proposal.message.attempt == attempt:
+        return state, []
+    try:
+        readys = _open_readys(state, proposal.readys, attempt)
+    except (NodeError, ValueError) as error:
+        return state, [Note("proposal.refused", (("leader", sealed.sender), ("reason", str(error))))]
+    choice = planning.choose(state.value, readys)
+    plan = planning.make_plan(state.rules, state.value, readys) if choice.kind == "free" else None
+    if choice.kind == "torn" or (choice.kind == "free" and plan is None):
+        return state, [
+            Note("proposal.refused", (("leader", sealed.sender), ("reason", "it leads to no value")))
+        ]
+    state, effects = moves.adopt(state, attempt, now)
+    state = replace(state, proposal=sealed, plan=plan, forced=choice.value)
+    if plan is not None:
+        return state, [*effects, Reduce(attempt, sealed.sender, plan)]
+    if sealed.sender == state.me:
+        state, more = moves.close(state, attempt, choice.value)
+        return state, effects + more
+    return state, effects
+
+
+def _open_readys(state: State, envelopes: tuple[bytes, ...], attempt: int) -> dict[str, Ready]:
+    """Verify the Readys of a proposal: this round, this attempt for voters, one each, a quorum."""
+    readys: dict[str, Ready] = {}
+    voters = {e.peer for e in state.value.electorate}
+    for raw in envelopes:
+        sealed = state.rules.unseal_ready(raw)
+        ready, peer = sealed.message, sealed.sender
+        if (ready.epoch, ready.round) != (state.epoch, state.round) or peer in readys:
+            raise ValueError(f"the Ready of {peer} is of another round or listed twice")
+        if peer in voters and ready.attempt != attempt:
+            raise ValueError(f"the Ready of {peer} is of another attempt")
+        known = peer in voters or peer in state.value.members
+        if not known and state.rules.seat_of(ready.admission, peer) is None:
+            raise ValueError(f"{peer} is not admitted")
+        readys[peer] = ready
+    if not planning.quorum_of(state.value, readys, attempt):
+        raise ValueError("the listed Readys are no quorum")
+    return readys
+
+
+def _on_close(state: State, sealed: Sealed[Close], now: float) -> Step:
+    close = sealed.message
+    attempt = close.attempt
+    if attempt in state.closes or sealed.sender != state.leader(attempt):
+        return state, []
+    digest = value_digest(close.value)
+    if len(state.bodies) < MOST_BODIES:  # whatever comes of the vote, a certificate may need the body
+        state = replace(state, bodies={**state.bodies, digest: close.value})
+    if attempt < state.promised:
+        return state, []
+    try:
+        check_close(state, close)
+    except (NodeError, ValueError) as error:
+        return state, [Note("close.refused", (("leader", sealed.sender), ("reason", str(error))))]
+    state, effects = moves.adopt(state, attempt, now)
+    state = replace(state, closes={**state.closes, attempt: sealed})
+    if state.plan is not None:
+        state = replace(state, plans={**state.plans, digest: state.plan})
+    if digest in state.held or digest in state.fetching:
+        return state, effects
+    plan = state.plans.get(digest)
+    return replace(state, fetching=state.fetching | {digest}), [*effects, Fetch(close.value, plan)]
+
+
+def check_close(state: State, close: Close) -> None:
+    """Recompute a free value; one that was taken up is checked for its chain and against the proposal (rule 4)."""
+    value = planning.parse_value(close.value)
+    if (value.epoch, value.round, value.previous) != (state.epoch, state.round, state.tip.digest):
+        raise ValueError("the value does not follow this member's last one")
+    if state.proposal is None or state.proposal.message.attempt != close.attempt:
+        raise ValueError("the proposal has not come yet")
+    if state.forced:
+        if state.forced != close.value:
+            raise ValueError("the value is not the one that was voted for")
+        return
+    assert state.plan is not None  # a proposal is either free or forced
+    expected = planning.make_value(
+        state.rules, state.value, state.tip.digest, state.plan, close.attempt, value.chunks
+    )
+    if expected != value:
+        raise ValueError("the value is not what its proposal leads to")
+
+
+def _on_vote(state: State, sealed: Sealed[Vote], now: float) -> Step:
+    vote, peer = sealed.message, sealed.sender
+    if not any(e.peer == peer for e in state.value.electorate):
+        return state, []
+    key = (vote.attempt, vote.value)
+    held = state.votes.get(key, {})
+    if peer in held:
+        return state, []
+    return replace(state, votes={**state.votes, key: {**held, peer: sealed}}), []
+
+
+def _on_pass(state: State, sealed: Sealed[Pass], now: float) -> Step:
+    attempt = sealed.message.attempt
+    if sealed.sender != state.leader(attempt):
+        return state, []
+    return replace(state, passed=state.passed | {attempt}), []
+
+
+HANDLERS: dict[type, Callable[[State, Any, float], Step]] = {
+    StateReady: _on_state_ready,
+    Trained: _on_trained,
+    Arrived: _on_arrived,
+    Reduced: _on_reduced,
+    Held: _on_held,
+    Unheld: _on_unheld,
+    Decision: _on_decision,
+    OrderCame: _on_order,
+    ResetCame: _on_reset,
+    Gone: _on_gone,
+    Seen: _on_seen,
+    Leave: _on_leave,
+    Tick: _on_tick,
+}
+
+STATEMENTS: dict[type, Callable[[State, Any, float], Step]] = {
+    Ready: _on_ready,
+    Proposal: _on_proposal,
+    Close: _on_close,
+    Vote: _on_vote,
+    Pass: _on_pass,
+}

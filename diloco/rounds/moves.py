@@ -1,0 +1,98 @@
+"""Moves of the round machine that both what arrives and what is due may cause."""
+
+from dataclasses import replace
+
+from diloco.rounds import planning
+from diloco.rounds.certificate import Certified
+from diloco.rounds.events import (
+    Abandon,
+    Commit,
+    Effect,
+    Persist,
+    Say,
+)
+from diloco.rounds.planning import value_digest
+from diloco.rounds.state import Ballot, State
+from diloco.rounds.statements import Close
+
+Step = tuple[State, list[Effect]]
+"""The state after, and effects in the order in which they are to be carried out."""
+
+
+def close(state: State, attempt: int, data: bytes) -> Step:
+    """Say Close; the leader's own vote is on disk before it (rule 5)."""
+    digest = value_digest(data)
+    state = replace(
+        state,
+        ballot=Ballot(attempt, data),
+        held=state.held | {digest},
+        bodies={**state.bodies, digest: data},
+    )
+    body = Close(epoch=state.epoch, round=state.round, attempt=attempt, value=data)
+    return state, [persist(state), Say(body)]
+
+
+def commit(state: State, certified: Certified, now: float) -> Step:
+    """Go to the next round; a contribution that is not in the value is kept while its lease goes on (rule 7)."""
+    value = certified.value
+    spent = any(
+        entry.peer == state.me and any(planning.included(chunk, i) for chunk in value.chunks)
+        for i, entry in enumerate(value.roster)
+    )
+    after = state_after(state, certified, now)
+    give = state.contribution
+    kept = give is not None and give.tokens > 0 and after.lease == state.lease  # nothing is not kept
+    if kept and not spent:
+        after = replace(after, contribution=give)
+    return after, [Commit(certified, spent)]
+
+
+def state_after(state: State, certified: Certified, now: float) -> State:
+    """The state in which the round after a certified value begins."""
+    value = certified.value
+    return State(
+        me=state.me,
+        rules=state.rules,
+        timing=state.timing,
+        boot=state.boot,
+        tip=certified,
+        admission=state.admission,
+        abstains=state.abstains
+        and not any(b.peer == state.me and b.nonce == state.boot for b in value.boots),
+        leaving=state.leaving,
+        gone=state.gone,
+        began=now,
+        attempt_began=now,
+        orders=tuple(order for order in state.orders if order.message.number > value.order_number),
+    )
+
+
+def persist(state: State) -> Persist:
+    """What of the state has to be on disk before a promise or a vote is said (rule 5)."""
+    ballot = state.ballot
+    return Persist(
+        epoch=state.epoch,
+        round=state.round,
+        promised=state.promised,
+        voted_attempt=ballot.attempt + 1 if ballot else 0,
+        voted_value=ballot.value if ballot else b"",
+        voted_close=ballot.close if ballot else b"",
+    )
+
+
+def adopt(state: State, attempt: int, now: float) -> Step:
+    """Go to a higher attempt; its Ready is said by ``_speak``."""
+    if attempt <= state.promised:
+        return state, []
+    reducing = state.proposal is not None
+    state = replace(
+        state,
+        promised=attempt,
+        attempt_began=now,
+        timer=None,
+        proposal=None,
+        plan=None,
+        forced=b"",
+        unheld=frozenset(),
+    )
+    return state, [Abandon()] if reducing else []
