@@ -23,7 +23,10 @@ TAIL_SHARE = 0.1
 """Share of the honest runs, the highest scores, that the fall-off of the tail is estimated from."""
 
 _LEAST_SCALE = 0.02  # of the logarithm: a statistic that never varies still may by 2 %
-_LEAST_TAIL = 0.4  # what a normal distribution's tail beyond its highest tenth falls off by
+_LEAST_TAIL = (
+    1.5  # by which the squares of a normal distribution's highest tenth exceed that tenth's beginning
+)
+_ABOVE_HIGHEST = 1.1
 _FEW = 20
 
 
@@ -180,8 +183,10 @@ def level_of(runs: Sequence[Sequence[Differences]], length: int, target: float) 
     above = max(2, round(TAIL_SHARE * len(scores)))
     start = max(float(scores[-above - 1]), 1e-6)
     # A mean of few excesses is uncertain by its root: the upper end of what it may be.
-    mean = max(float(np.mean(scores[-above:] - start)) * (1 + 2 / math.sqrt(above)), _LEAST_TAIL)
-    limit = max(start + mean * math.log(TAIL_SHARE / target), float(scores[-1]) + mean)
+    excess = np.mean(scores[-above:] ** 2) - start**2
+    mean = max(float(excess) * (1 + 2 / math.sqrt(above)), _LEAST_TAIL)
+    fitted = math.sqrt(start**2 + mean * math.log(TAIL_SHARE / target))
+    limit = max(fitted, _ABOVE_HIGHEST * float(scores[-1]))
     return replace(plain, tail_from=start, tail_mean=mean, limit=limit)
 
 

@@ -1,9 +1,9 @@
 """What a chunk and its proof say about one another, point by point, and what a run of chunks says together.
 
 Differences are counted in *ulps*: steps between neighbouring bfloat16 values (float16 is rounded to them first), over
-zero and across exponents, positive where the proof's magnitude is the larger. A difference of ``GROSS`` ulps or more (a factor of 1.4 to 2, or
-another sign) means that the proof does not hold the position at all: a polynomial gives noise wherever it was not
-pinned.
+zero and across exponents, positive where the proof's magnitude is the larger. A difference of ``GROSS`` ulps or more (a
+factor of 1.4 to 2, or another sign) means that the proof does not hold the position at all: a polynomial gives noise
+wherever it was not pinned.
 
 Honest differences come from rounding and have no direction; altered weights or inputs shift the same channel in the
 same direction at every token. So besides the size of the differences, their mean per channel is evidence, and it grows

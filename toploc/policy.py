@@ -38,7 +38,8 @@ class Level:
     """The honest distribution of the statistics over runs of one length, and the score made of them.
 
     A statistic's deviation is ``(log(statistic) - centre) / scale``, with a scale of its own above the centre only;
-    the score is the largest deviation. Scores above ``tail_from`` are taken to fall off exponentially.
+    the score is the largest deviation. Logarithms of root mean squares are close to normal, so the squares of scores
+    above ``tail_from`` are taken to fall off exponentially.
 
     Attributes:
         chunks: length of the runs, in chunks.
@@ -47,7 +48,7 @@ class Level:
         points: how many differences each was made of.
         tail_from: the score that ``tail_share`` of honest runs exceed.
         tail_share: see above.
-        tail_mean: how far, on average, those exceed it.
+        tail_mean: by how much, on average, the squares of those exceed its square.
         limit: the largest score accepted.
         runs: honest runs measured.
     """
@@ -70,7 +71,11 @@ class Level:
                 if score < 0
                 else max(self.tail_share, 1.0 - (1.0 - self.tail_share) * score / self.tail_from)
             )
-        return self.tail_share * math.exp(-(score - self.tail_from) / self.tail_mean)
+        return self.tail_share * math.exp((self.tail_from**2 - score**2) / self.tail_mean)
+
+    def limit_of(self, runs: int) -> float:
+        """The limit for the highest score of so many runs: each is a chance to err, and their rates add up."""
+        return math.sqrt(self.limit**2 + self.tail_mean * math.log(runs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """The score: how far a sequence deviates from what honest sequences were measured to be."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,7 +20,7 @@ def judge(chunks: Sequence[Differences], levels: Sequence[Level]) -> tuple[float
     length = min(level.chunks, len(chunks))
     starts = [*range(0, len(chunks) - length, length), len(chunks) - length]
     score = max(deviation(chunks[start : start + length], level) for start in starts)
-    limit = level.limit + level.tail_mean * math.log(len(starts))
+    limit = level.limit_of(len(starts))
     rate = min(1.0, len(starts) * level.false_positive_rate(score))
     return score, limit, rate
 

@@ -73,14 +73,15 @@ class Jury:
             for fault in {reason.fault.value for reason in verdict.reasons}:
                 faults[fault] = faults.get(fault, 0) + 1
         scores = tuple(verdict.score for verdict in found if verdict.score is not None)
-        if group == "honest":
+        truthful = group == "honest" or case.startswith("honest: ")
+        if truthful:
             self.honest_scores.extend(scores)
         published = None
         if self.scheme.projection is None:
             published = rate(
                 sum(_published(pair, verdict) for pair, verdict in zip(pairs, found, strict=True)), len(pairs)
             )
-        area = _area(scores, self.honest_scores) if len(scores) == len(pairs) and group != "honest" else None
+        area = _area(scores, self.honest_scores) if len(scores) == len(pairs) and not truthful else None
         return Row(group, case, published, rate(sum(map(bool, found)), len(pairs)), scores, area, faults)
 
 

@@ -41,13 +41,15 @@ HONEST_BFLOAT16 = {
     "cached decode, batch 16 · prefill, eager attention": ("decode16-bf16", "prefill8-bf16-eager"),
     "cached decode, batch 1 · prefill, batch 8": ("decode1-bf16", "prefill8-bf16"),
     "cached decode, batch 1 · cached decode, batch 16": ("decode1-bf16", "decode16-bf16"),
-    "bf16 prover · fp32 verifier": ("decode16-bf16", "prefill8-fp32"),
-    "fp32 prover · bf16 verifier": ("decode16-fp32", "prefill8-bf16"),
+}
+HONEST_MIXED = {
+    "honest: bf16 prover · fp32 verifier": ("decode16-bf16", "prefill8-fp32"),
+    "honest: fp32 prover · bf16 verifier": ("decode16-fp32", "prefill8-bf16"),
 }
 HONEST_FLOAT32 = {
-    "fp32: cached decode, batch 16 · prefill, batch 8": ("decode16-fp32", "prefill8-fp32"),
-    "fp32: cached decode, batch 16 · prefill, batch 1, eager": ("decode16-fp32", "prefill1-fp32-eager"),
-    "fp32: prefill, batch 1, eager · prefill, batch 8": ("prefill1-fp32-eager", "prefill8-fp32"),
+    "honest: cached decode, batch 16 · prefill, batch 8": ("decode16-fp32", "prefill8-fp32"),
+    "honest: cached decode, batch 16 · prefill, batch 1, eager": ("decode16-fp32", "prefill1-fp32-eager"),
+    "honest: prefill, batch 1, eager · prefill, batch 8": ("prefill1-fp32-eager", "prefill8-fp32"),
 }
 
 _PLAIN = {
@@ -151,6 +153,14 @@ def float32_dishonest(scheme: Scheme) -> Iterator[tuple[str, str, Pairs]]:
         prover = f"states-{name}-prover-fp32"
         if bench().has(prover):
             yield "fp32 throughout", sentence, paired(scheme, prover, HONEST + "prefill8-fp32", DISHONEST)
+
+
+def mixed_dishonest(scheme: Scheme) -> Iterator[tuple[str, str, Pairs]]:
+    """Cases where the prover computes in bfloat16 and the verifier in float32."""
+    cases = {f"reprefilled-{name}": f"bf16, {_ALTERED[name]} · fp32 verifier" for name in ("int8", "int4")}
+    for name, sentence in cases.items():
+        if bench().has(f"states-{name}"):
+            yield "mixed", sentence, paired(scheme, f"states-{name}", HONEST + "prefill8-fp32", DISHONEST)
 
 
 def beyond(scheme: Scheme) -> Iterator[tuple[str, str, Pairs]]:

@@ -14,6 +14,7 @@ from tests.eval.toploc.pairs import (
     HONEST,
     HONEST_BFLOAT16,
     HONEST_FLOAT32,
+    HONEST_MIXED,
     SIZE,
     Pairs,
     Scheme,
@@ -21,6 +22,7 @@ from tests.eval.toploc.pairs import (
     dishonest,
     float32_dishonest,
     honest,
+    mixed_dishonest,
     states,
 )
 from toploc import Policy, Projection, check
@@ -54,11 +56,16 @@ def judged(scheme: Scheme) -> list[Row]:
     rows = [jury.row("honest", kind, pairs) for kind, pairs in kinds.items()]
     rows += [jury.row(*case) for case in dishonest(scheme)]
     rows += [jury.row(*case) for case in beyond(scheme)]
+    # Types that differ between the two sides, with a policy that was fitted to such pairs as well.
+    mixed = honest(scheme, HONEST_MIXED)
+    jury = Jury(scheme, kinds | mixed, "bfloat16 and float32")
+    rows += [jury.row("mixed", kind, pairs) for kind, pairs in mixed.items()]
+    rows += [jury.row(*case) for case in mixed_dishonest(scheme)]
     exact = honest(scheme, HONEST_FLOAT32)
     if sum(map(len, halves(exact, FLOAT32_SPLIT)[1].values())) >= 20:
         # Where both compute in float32, a policy of their own; the step of the projection stays what it was.
         jury = Jury(scheme, exact, "float32", FLOAT32_SPLIT)
-        rows += [jury.row("honest", kind, pairs) for kind, pairs in exact.items()]
+        rows += [jury.row("fp32 throughout", kind, pairs) for kind, pairs in exact.items()]
         rows += [jury.row(*case) for case in float32_dishonest(scheme)]
     return rows
 
@@ -140,8 +147,9 @@ _GROUPS = {
     "layers": "**Other layer count**",
     "precision": "**Other precision**",
     "forgery": "**Forged proofs**",
+    "mixed": "**Two computing types** (first two rows honest)",
+    "fp32 throughout": "**fp32 on both sides** (first rows honest)",
     "beyond": "**Beyond any proof of activations**",
-    "fp32 throughout": "**Prover and verifier both in fp32**",
 }
 
 

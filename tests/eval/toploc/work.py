@@ -20,7 +20,7 @@ DISHONEST = 64  # sequences of every dishonest case
 RATE = 1e-4  # of the fine-tuning steps
 
 NOISES = (0.001, 0.002, 0.005, 0.01, 0.02)
-TUNED = (1, 4, 16)
+TUNED = (1, 2, 4)
 EDITS = {"early": 8, "late": 120}  # decode step whose token is replaced
 
 
@@ -79,7 +79,7 @@ class Bench:
         if self._tuned is None:
             tokens = torch.from_numpy(self.load("tokens-base"))
             whole = torch.cat([torch.tensor(self.prompts), tokens], dim=1)[DISHONEST:]
-            batches = [whole[start : start + 8] for start in range(0, 8 * max(TUNED), 8)]
+            batches = [whole[start : start + 4] for start in range(0, 4 * max(TUNED), 4)]
             steps = alter.tuned(self.source.config(), self.base, batches, RATE)
             self._tuned = {step: weights for step, weights in enumerate(steps, 1) if step in TUNED}
         return self._tuned
