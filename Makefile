@@ -59,6 +59,8 @@ rows: setup ## Show which tests pin which row of docs/failure-modes.md
 
 docs: setup ## Write the generated parts of docs/
 	$(BIN)/python -m tests.repository.troubleshooting
+	$(BIN)/python -m node.runfile_example > docs/run.example.toml.new
+	mv docs/run.example.toml.new docs/run.example.toml
 
 format: setup ## Put the code into its one format
 	$(BIN)/ruff check --fix .

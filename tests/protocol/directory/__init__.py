@@ -1,0 +1,1 @@
+"""Tests of the directory: real hivemind processes on loopback."""
