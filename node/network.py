@@ -32,6 +32,7 @@ PROTOCOL = 1
 _LOOK = timedelta(seconds=1)
 _LIFETIME = timedelta(minutes=4)
 _RENEW = timedelta(minutes=1)
+_REMEMBER = timedelta(minutes=1)
 _PEERS_FILE = "peers.json"
 _GENESIS_LIMIT = 32 * 2**20
 
@@ -82,6 +83,7 @@ class Network:
         self._operator: PeerId | None = None
         self._admission = b""
         self._published = 0.0
+        self._remember_until = 0.0
         self._bootstrap: tuple[str, ...] = ()
 
     # ---- starting and stopping
@@ -180,6 +182,8 @@ class Network:
                 if self.directory.died.is_set():
                     failure = self.directory.failure
                     self._emit("directory.died", reason=str(failure))
+                    # a new one knows nobody at first, and members do not stop being members by that
+                    self._remember_until = loop.time() + _REMEMBER.total_seconds()
                     await self._start_directory()
                     await self.publish()
                 await self.look()
@@ -193,7 +197,9 @@ class Network:
         """Read the records once: learn certificates and addresses."""
         assert self.directory is not None
         members = await self.directory.records("members")
-        self.members = {r.sender: r.message for r in members if self._ours(r)}
+        remembers = asyncio.get_running_loop().time() < self._remember_until
+        before = self.members if remembers else {}
+        self.members = before | {r.sender: r.message for r in members if self._ours(r)}
         newcomers = await self.directory.records("newcomers", tolerance=timedelta(minutes=1))
         self.newcomers = {r.sender: r.message for r in newcomers if r.sender != self.me}
         for record in (*self.newcomers.values(), *self.members.values()):

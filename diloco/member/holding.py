@@ -114,6 +114,8 @@ class Holding:
                 break
             reduction = self.reduction
             quiet = self._setting.genesis.sections.deadline.progress.total_seconds() / 4
+            if reduction is not None and not self._is_of(reduction, value):
+                reduction = None  # this member is behind: what moves now is of a later round
             if reduction is not None and self._setting.clock() - reduction.moved < quiet:
                 await asyncio.sleep(_POLL)  # it is still coming from its owners
                 continue
@@ -130,6 +132,10 @@ class Holding:
         ordered = [data[chunk] for chunk in range(len(value.chunks))]
         await asyncio.to_thread(self._check_and_store, value, plan, ordered)
         return ordered
+
+    @staticmethod
+    def _is_of(reduction: Reduction, value: Value) -> bool:
+        return (reduction.attempt.epoch, reduction.attempt.round) == (value.epoch, value.round)
 
     def _check_and_store(self, value: Value, plan: Plan | None, data: list[bytes]) -> None:
         for chunk, (entry, part) in enumerate(zip(value.chunks, data, strict=True)):
