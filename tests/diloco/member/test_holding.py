@@ -1,0 +1,46 @@
+"""Getting the bytes of a decided round while the others go on."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+from blake3 import blake3
+
+from diloco.member.holding import Holding
+from diloco.reduce.messages import Frame
+
+BYTES = b"the mean of round 3"
+
+
+class Peer:
+    """An endpoint's end of a peer that has the bytes."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def stream(self, peer: str, question: Any, *, progress: timedelta) -> AsyncIterator[Frame]:
+        self.asked += 1
+        yield Frame(chunk=0, data=BYTES)
+
+
+async def test_a_reduce_of_a_later_round_that_moves_does_not_hold_up_what_is_missing() -> None:
+    peer = Peer()
+    deadline = SimpleNamespace(progress=timedelta(seconds=5))
+    setting: Any = SimpleNamespace(
+        grid=SimpleNamespace(count=1),
+        clock=lambda: 0.0,  # everything has moved just now, for ever
+        genesis=SimpleNamespace(sections=SimpleNamespace(deadline=deadline)),
+        endpoint=peer,
+    )
+    store: Any = SimpleNamespace(has=lambda value: False)
+    ledger: Any = None
+    holding = Holding(setting, store, ledger)
+    holding._check_and_store = lambda value, plan, data: None  # type: ignore[method-assign]
+    later: Any = SimpleNamespace(attempt=SimpleNamespace(epoch=0, round=7), frames={}, moved=0.0)
+    holding.reduction = later
+    value: Any = SimpleNamespace(epoch=0, round=3, chunks=[SimpleNamespace(digest=blake3(BYTES).digest())])
+    async with asyncio.timeout(30):
+        assert await holding.gather(value, None, ["someone"]) == [BYTES]  # type: ignore[list-item]
+    assert peer.asked == 1
