@@ -233,7 +233,7 @@ CATALOGUE: dict[Code, Entry] = {
         "Nothing: the chunk is refused and the round goes on without it.",
     ),
     Code.RND_BANNED: Entry(
-        False, "The node is banned from the run", "Ask the run's operator; the message says why."
+        False, "The node is banned from the run", "Ask the run's operator, who can lift the ban: intellect-node admin unban PEER."
     ),
     Code.TRN_NOT_FINITE: Entry(
         True,
