@@ -3,6 +3,7 @@
 from typing import Any, Protocol
 
 from diloco.member.chain import Chain
+from diloco.member.exchange import Exchange
 from diloco.member.holding import Holding
 from diloco.member.presence import Presence
 from diloco.rounds.statements import Close, Decided, Order, Pass, Proposal, Ready, Reassign, Vote
@@ -15,10 +16,6 @@ class Listener(Protocol):
 
     def arrived(self, sealed: Sealed[Any]) -> None:
         """A verified statement about a round came."""
-        ...
-
-    def reassigned(self, sealed: Sealed[Reassign]) -> None:
-        """A leader moved chunks."""
         ...
 
     def ordered(self, sealed: Sealed[Order]) -> None:
@@ -34,9 +31,15 @@ class Reception:
     """Registers all handlers of a member at its endpoint."""
 
     def __init__(
-        self, endpoint: Endpoint, holding: Holding, chain: Chain, presence: Presence, listener: Listener
+        self,
+        endpoint: Endpoint,
+        holding: Holding,
+        chain: Chain,
+        presence: Presence,
+        exchange: Exchange,
+        listener: Listener,
     ) -> None:
-        self._listener = listener
+        self._exchange, self._listener = exchange, listener
         for handler in (
             self.on_ready,
             self.on_proposal,
@@ -82,7 +85,7 @@ class Reception:
     async def on_reassign(self, message: Reassign, context: Context) -> None:
         """Take a reassignment."""
         if context.sealed is not None:
-            self._listener.reassigned(context.sealed)
+            self._exchange.reassigned(context.sealed)
 
     async def on_decided(self, message: Decided, context: Context) -> None:
         """Take a decided value."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from diloco.codec import codec
-from diloco.member import member as member_module
+from diloco.member import exchange
 from diloco.outer_state import OuterState
 from diloco.reduce.contribution import Frozen
 from diloco.reduce.messages import Frame
@@ -147,7 +147,7 @@ class Short(Reduction):
 async def test_an_owner_that_dies_mid_reduce_leaves_an_average_of_exactly_one(
     tmp_path: Path, given: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(member_module, "Reduction", Short)
+    monkeypatch.setattr(exchange, "Reduction", Short)
     async with fleet(tmp_path, 4, constant, tiny_genesis(**ONES)) as crowd:
         await crowd.until(lambda: crowd.posts[0].member.state is not None)
         state = crowd.posts[0].member.state

@@ -121,7 +121,7 @@ async def test_a_member_whose_state_went_wrong_takes_the_others(tmp_path: Path) 
         params[:] = np.float32(7)
         momentum[:] = 0
         post.state.flip(post.state.round)
-        post.member._applied = post.member._applying.describe()
+        post.member._outer._applied = post.member._outer._applying.describe()
 
     async with fleet(tmp_path, 3, heavy_tailed, tiny_genesis(rounds=5)) as crowd:
         victim = crowd.posts[1]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diloco.member import member as member_module
+from diloco.member import exchange
 from diloco.outer_state import OuterState
 from diloco.reduce.reduction import Reduction
 from tests.diloco.member.fleet import fleet, tiny_genesis
@@ -56,7 +56,7 @@ async def test_three_rounds_of_one_to_three_peers_follow_the_closed_form(
     tmp_path: Path, failures: dict[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Broken, "failures", failures)
-    monkeypatch.setattr(member_module, "Reduction", Broken)
+    monkeypatch.setattr(exchange, "Reduction", Broken)
     async with asyncio.TaskGroup() as group:
         for peers in (1, 2, 3):
             group.create_task(_three_rounds(tmp_path / str(peers), peers, failures))
@@ -84,7 +84,7 @@ async def test_nobody_steps_while_the_transport_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Broken, "failures", {1: 3})
-    monkeypatch.setattr(member_module, "Reduction", Broken)
+    monkeypatch.setattr(exchange, "Reduction", Broken)
     genesis = tiny_genesis(
         rounds=2, deadline={"attempt": "500 ms", "ready_floor": "200 ms", "attempt_growth": 1.1}
     )

@@ -1,0 +1,119 @@
+"""The bytes of a round between members: running reduces, moving ownership, fetching what a value names."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from diloco.member.holding import Holding
+from diloco.member.mail import Mail
+from diloco.member.presence import Presence
+from diloco.member.setting import Setting
+from diloco.member.streams import LivingStreams
+from diloco.reduce.gathering import Attempt
+from diloco.reduce.gathering import Setting as ReduceSetting
+from diloco.reduce.messages import Header
+from diloco.reduce.reduction import Reduction
+from diloco.rounds.events import Event, Held, Reduced, Unheld
+from diloco.rounds.planning import Plan, parse_value
+from diloco.rounds.state import State
+from diloco.rounds.statements import Reassign
+from protocol.envelope import Sealed, unseal
+from protocol.errors import NodeError
+from protocol.units import PeerId
+
+
+class Exchange:
+    """Carries out what the round machine asks about bytes.
+
+    Args:
+        setting: The member's setting.
+        holding: What is held of the round.
+        presence: Who is alive.
+        mail: Sends reassignments.
+        state: The round machine's state now.
+        audience: Everyone who is to hear of the round.
+        seal: Signs a statement.
+        post: Gives the machine an event.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        holding: Holding,
+        presence: Presence,
+        mail: Mail,
+        *,
+        state: Callable[[], State],
+        audience: Callable[[], Iterable[PeerId]],
+        seal: Callable[[Any], Sealed[Any]],
+        post: Callable[[Event], None],
+    ) -> None:
+        self._setting, self._holding, self._presence, self._mail = setting, holding, presence, mail
+        self._state, self._audience, self._seal, self._post = state, audience, seal, post
+        self._reducing = ReduceSetting(
+            me=setting.me,
+            grid=setting.grid,
+            codec=setting.codec,
+            streams=LivingStreams(setting.endpoint, presence),
+            seal=seal,
+            unseal=lambda raw: unseal(raw, run=setting.run, expect=Header),
+            progress=setting.genesis.sections.deadline.progress,
+            gone=lambda peer: peer in presence.dead,
+            note=setting.emit,
+        )
+
+    async def reduce(self, attempt: int, leader: str, plan: Plan) -> None:
+        """Run the reduce of a free proposal; the leader reports when it holds every chunk, durably."""
+        emit, clock = self._setting.emit, self._setting.clock
+        which = Attempt(self._state().epoch, self._state().round, attempt, leader, plan)
+        mine = any(entry.peer == self._setting.me for entry in plan.roster)
+        reduction = Reduction(self._reducing, which, self._holding.frozen if mine else None, self._move)
+        emit(
+            "reduce.begin", round=which.round, attempt=attempt, leader=leader,
+            roster=[entry.peer for entry in plan.roster], chunks=len(plan.owners),
+        )  # fmt: skip
+        began = clock()
+        await self._holding.begin(reduction)
+        await reduction.ended.wait()
+        if not reduction.complete:
+            return
+        emit("reduce.end", round=which.round, attempt=attempt, seconds=clock() - began)
+        if leader != self._setting.me:
+            return
+        data = [reduction.frames[chunk].data for chunk in range(len(plan.owners))]
+        entries = reduction.entries
+        if entries:
+            await asyncio.to_thread(self._holding.store.write, which.epoch, which.round, entries, data)
+        self._post(Reduced(attempt, entries))
+
+    def _move(self, order: Reassign) -> None:
+        sealed = self._seal(order)
+        self._mail.say(sealed, self._audience())
+        self.reassigned(sealed)
+
+    def reassigned(self, sealed: Sealed[Reassign]) -> None:
+        """A leader moved chunks."""
+        reduction, order = self._holding.reduction, sealed.message
+        if reduction is None or sealed.sender != reduction.attempt.leader:
+            return
+        if (order.epoch, order.round) == (reduction.attempt.epoch, reduction.attempt.round):
+            reduction.reassign(order)
+
+    async def fetch(self, data: bytes, plan: Plan | None) -> None:
+        """Get and check every byte that a value names, and report it."""
+        value = parse_value(data)
+        try:
+            await self._holding.gather(value, plan, self.holders(value.round))
+        except NodeError as error:
+            self._post(Unheld(data, error.sentence))
+        else:
+            self._post(Held(data))
+
+    def holders(self, round_number: int) -> list[PeerId]:
+        """Who may hold a round's bytes: its leader first, then everyone alive."""
+        state = self._state()
+        alive = [peer for peer in self._audience() if peer not in self._presence.dead]
+        if state.round == round_number:
+            leader = state.leader(state.attempt)
+            alive.sort(key=lambda peer: peer != leader)
+        return alive
