@@ -279,6 +279,12 @@ Reason = Annotated[
 
 
 @admin.command()
+def admit(peer: PeerArgument, folder: Dir = None) -> int:
+    """Let a peer in where the run's policy is `invite`."""
+    return _administer(folder, "admit", peer=peer)
+
+
+@admin.command()
 def ban(peer: PeerArgument, reason: Reason, folder: Dir = None) -> int:
     """Ban a peer from the run, from the next decided round on."""
     return _administer(folder, "ban", peer=peer, reason=reason)

@@ -17,7 +17,7 @@ from diloco.genesis import Genesis
 from diloco.golden import check_golden
 from diloco.member.admission import seats
 from diloco.member.member import Member
-from diloco.member.setting import Setting, codec_of, rules_of, timing_of
+from diloco.member.setting import Setting, anchor_of, codec_of, rules_of, timing_of
 from diloco.outer_state import OuterState
 from diloco.rounds.planning import Rules
 from diloco.store.files import write_whole
@@ -42,6 +42,7 @@ from protocol.units import Address, PeerId
 
 IDENTITY_FILE = "identity.key"
 OPERATOR_FILE = "operator.key"
+INVITATIONS_FILE = "invited.json"
 
 _PART = 1 << 20  # bytes of a genesis in one message
 _SAMPLE_SECONDS = 0.5
@@ -134,7 +135,9 @@ class Daemon:
                 self._emit("node.failed", code=str(error.code), reason=error.sentence, fix=error.fix)
                 raise
             except Exception as error:  # a mistake in this software: its stack of calls is printed
-                self._emit("node.failed", code="", reason=f"{type(error).__name__}: {error}", fix="Report it.")
+                self._emit(
+                    "node.failed", code="", reason=f"{type(error).__name__}: {error}", fix="Report it."
+                )
                 raise
             finally:
                 await self._close(status)
@@ -196,6 +199,7 @@ class Daemon:
             directory_port=section.directory_port,
             announce=section.announce,
             upload=self._runfile.limits.upload,
+            download=self._runfile.limits.download,
             roles=roles,
             emit=self._emit,
         )
@@ -228,6 +232,7 @@ class Daemon:
             peers=network.peers,
             admission=admission,
             emit=self._emit,
+            anchor=anchor_of(admission, genesis, network.me),
             bytes_sent=self._bytes_sent,
         )
         member = self._member = self._shown.member = Member(setting, state, workers)
@@ -293,7 +298,9 @@ class Daemon:
         def ledger() -> Ledger | None:
             return None if self._member is None else self._member.ledger
 
-        return Coordinator(operator, genesis, rules, network, ledger, self._emit, time.time)
+        return Coordinator(
+            operator, genesis, rules, network, ledger, self._emit, time.time, self._folder / INVITATIONS_FILE
+        )
 
     async def _write_start(self) -> None:
         assert self._member is not None and self._coordinator is not None
@@ -347,12 +354,15 @@ class Daemon:
         if do == "ban":
             number = coordinator.ban(member, peer, reason[:200])
             return f"Order {number}: {peer} is banned from the next decided round on."
+        if do == "admit":
+            coordinator.invite(peer)
+            return f"{peer} may join."
         if do == "unban":
             return f"Order {coordinator.unban(member, peer, reason[:200])}: {peer} may come again."
         if do == "reset":
             epoch, number = coordinator.reset(member, reason[:200])
             return f"Epoch {epoch} begins with round {number}."
-        raise NodeError(Code.CFG_USAGE, f"There is no order {do!r}.", fix="Use ban, unban or reset.")
+        raise NodeError(Code.CFG_USAGE, f"There is no order {do!r}.", fix="Use admit, ban, unban or reset.")
 
     # ---- what others see
 

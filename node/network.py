@@ -46,7 +46,8 @@ class Network:
         listen: Where the data plane listens.
         directory_port: Where the directory listens, 0 for any.
         announce: What others dial instead of the listening host; empty finds it out.
-        upload: Limit for bulk bytes per second.
+        upload: Limit for bulk bytes sent per second.
+        download: Limit for bulk bytes fetched per second.
         roles: What the node does, for its record.
         emit: The event log.
     """
@@ -60,6 +61,7 @@ class Network:
         directory_port: int,
         announce: str,
         upload: Bytes | None,
+        download: Bytes | None = None,
         roles: tuple[str, ...],
         emit: Emit,
     ) -> None:
@@ -71,7 +73,7 @@ class Network:
         self._listen, self._directory_port, self._announce = listen, directory_port, announce
         self._tls = make_certificate(identity.peer_id)
         self.endpoint = Endpoint(
-            identity, self._tls, self.trust, run=None, boot=self.boot, listen=listen, upload=upload,
+            identity, self._tls, self.trust, run=None, boot=self.boot, listen=listen, upload=upload, download=download,
             audience=self._belongs,
         )  # fmt: skip
         self.directory: Directory | None = None

@@ -79,6 +79,20 @@ class Chain:
         Raises:
             NodeError: ``RND_CHAIN``, ``RND_CERTIFICATE`` or one of the envelope.
         """
+        certified = self._read(tip, decided)
+        anchor = self._setting.anchor
+        here = (
+            anchor is not None
+            and certified.value.round == anchor[0]
+            and bool(certified.start) == (anchor[0] < 0)
+        )
+        if anchor is not None and here and certified.digest != anchor[1]:
+            raise NodeError(
+                Code.RND_CHAIN, f"The chain contradicts this node's admission in round {anchor[0]}."
+            )
+        return certified
+
+    def _read(self, tip: Certified | None, decided: Decided) -> Certified:
         if decided.start:
             return self.read_start(decided.start) if tip is None else self.read_reset(tip, decided.start)
         if tip is None:

@@ -59,6 +59,7 @@ from protocol.units import PeerId
 from shardcast.service import Service, attach
 from shardcast.shelf import Shelf
 
+_BAN_PATIENCE = 10.0  # seconds in which a banned node that starts asks whether it still is
 _EARLY = 64  # events that wait for a member which is still finding chain and state
 
 
@@ -146,6 +147,13 @@ class Member:
                 self._telling.phase(Waiting("joining", "start", sentence), -1, 0)
                 await asyncio.sleep(0.5)
         await self._chain.extend(self.setting.peers())
+        end = self.setting.clock() + _BAN_PATIENCE
+        while self.setting.me in tip.value.banned and self.setting.clock() < end:
+            await asyncio.sleep(
+                0.5
+            )  # the ban may have been lifted since: ask before believing one's own old tip
+            await self._chain.extend(self.setting.peers())
+            tip = self.ledger.tip() or tip
         return self.ledger.tip() or tip
 
     async def _begin(self, tip: Certified) -> None:

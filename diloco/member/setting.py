@@ -12,6 +12,7 @@ from diloco.codec import Codec, codec
 from diloco.creation import grid_of
 from diloco.genesis import Genesis
 from diloco.layout import Grid
+from diloco.member.admission import read_admission
 from diloco.rounds.planning import Rules, Seat
 from diloco.rounds.state import Timing
 from diloco.rounds.statements import Lease, Order, Ready
@@ -86,6 +87,7 @@ class Setting:
         peers: Admitted peers that are known now, without this one.
         admission: This member's admission (envelope bytes).
         emit: The event log.
+        anchor: Round and digest of a value that the admission names; a chain that contradicts it is not this run's.
         bytes_sent: Bytes sent for rounds and for state transfer so far.
         clock: Monotonic seconds.
     """
@@ -101,6 +103,7 @@ class Setting:
     peers: Callable[[], Iterable[PeerId]]
     admission: bytes
     emit: Emit
+    anchor: tuple[int, bytes] | None = None
     bytes_sent: Callable[[], tuple[int, int]] = lambda: (0, 0)
     clock: Callable[[], float] = time.monotonic
 
@@ -139,6 +142,16 @@ def rules_of(genesis: Genesis, seat_of: Callable[[bytes, str], Seat | None]) -> 
         unseal_order=unseal_order,
         seat_of=seat_of,
     )
+
+
+def anchor_of(raw: bytes, genesis: Genesis, peer: PeerId) -> tuple[int, bytes] | None:
+    """Round and value digest that an admission names, if it names any.
+
+    Raises:
+        NodeError: As ``read_admission``.
+    """
+    admission = read_admission(raw, genesis.run_id, genesis.operator, peer).message
+    return (admission.anchor_round, admission.anchor_value) if admission.anchor_value else None
 
 
 def timing_of(genesis: Genesis) -> Timing:

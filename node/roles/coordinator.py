@@ -4,9 +4,11 @@ It is never on the path of a round: killed, it stops only admissions. What it or
 """
 
 import asyncio
+import json
 import secrets
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 from diloco.genesis import Genesis
 from diloco.member.admission import Admission, admit
@@ -16,6 +18,7 @@ from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
 from diloco.rounds.planning import Rules, value_digest
 from diloco.rounds.statements import Order, Reset, Start
+from diloco.store.files import write_whole
 from diloco.store.ledger import Ledger
 from node.messages import Admitted, AskAdmission
 from node.network import PROTOCOL, Network
@@ -40,6 +43,7 @@ class Coordinator:
         ledger: The chain, for anchors.
         emit: The event log.
         clock: Unix seconds.
+        invitations: File of the peers that may join under the policy ``invite``.
     """
 
     def __init__(
@@ -51,11 +55,13 @@ class Coordinator:
         ledger: Callable[[], Ledger | None],
         emit: Emit,
         clock: Callable[[], float],
+        invitations: Path,
     ) -> None:
         self._operator, self._genesis, self._rules = operator, genesis, rules
         self._network, self._ledger, self._emit, self._clock = network, ledger, emit, clock
         self._admitted: dict[PeerId, bytes] = {}
         self._last_order = 0
+        self._invitations = invitations
 
     def admit(self, peer: PeerId, roles: tuple[str, ...]) -> bytes:
         """An admission for a peer; the same one again for a peer that has one.
@@ -70,7 +76,7 @@ class Coordinator:
         section = self._genesis.sections.admission
         if section.policy == "allowlist" and peer not in section.allow:
             raise NodeError(Code.RND_NOT_ADMITTED, f"{peer} is not on the run's allowlist.", peer=peer)
-        if section.policy == "invite":
+        if section.policy == "invite" and peer not in self._invited():
             raise NodeError(
                 Code.RND_NOT_ADMITTED, f"{peer} needs an invitation of the run's operator.", peer=peer
             )
@@ -89,6 +95,23 @@ class Coordinator:
         self._admitted[peer] = raw
         self._emit("admission.given", peer=peer, seat=seat)
         return raw
+
+    def invite(self, peer: PeerId) -> None:
+        """Let a peer in under the policy ``invite``; kept over restarts.
+
+        Raises:
+            NodeError: ``ID_BAD_PEER``.
+        """
+        public_key_of(peer)
+        invited = sorted({*self._invited(), peer})
+        write_whole(self._invitations, [json.dumps(invited).encode()])
+        self._emit("invitation.given", peer=peer)
+
+    def _invited(self) -> list[str]:
+        try:
+            return [str(peer) for peer in json.loads(self._invitations.read_bytes())]
+        except (OSError, ValueError, TypeError):
+            return []
 
     def _seated(self) -> set[PeerId]:
         return {*self._admitted, *self._network.members}

@@ -40,6 +40,7 @@ class Workers:
         emit: Emit,
     ) -> None:
         self._budget = genesis.sections.round.time_budget
+        self._per_step = genesis.sections.inner.samples_per_step
         self._arguments = (path, state, count, device, threads, folder)
         self._base, self._emit = base, emit
         self._starting: asyncio.Task[WorkerGroup] | None = None
@@ -76,7 +77,14 @@ class Workers:
             on_step(step.step, step.loss, step.tokens)
 
         rest = Span(start=lease.start + done, count=lease.count - done)
-        result = await group.train(rest, round_number, step_done, go_on=done > 0, budget=self._budget)
+        result = await group.train(
+            rest,
+            round_number,
+            step_done,
+            first_step=done // self._per_step,
+            go_on=done > 0,
+            budget=self._budget,
+        )
         return Outcome(result.samples, result.tokens, result.steps, result.loss, result.finite)
 
     def request_stop(self) -> None:

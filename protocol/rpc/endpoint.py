@@ -53,7 +53,8 @@ class Endpoint:
         run: The run; None until a joiner learns it, then set :attr:`run`.
         boot: This process's boot number, 16 random bytes.
         listen: Where to listen; port 0 takes any free one.
-        upload: Bytes per second for all bulk messages together, None for no limit.
+        upload: Bytes per second for all bulk messages sent together, None for no limit.
+        download: Bytes per second for all bulk frames fetched together, None for no limit.
         audience: Who is a member, operator or has a role; a node that is told nothing serves ``anyone`` only.
         verifier: Checks signatures of envelopes.
 
@@ -73,6 +74,7 @@ class Endpoint:
         boot: bytes,
         listen: Address = ANY_PORT,
         upload: Bytes | None = None,
+        download: Bytes | None = None,
         audience: Audience = only_anyone,
         verifier: Verifier = verify,
     ) -> None:
@@ -86,6 +88,7 @@ class Endpoint:
         self.audience = audience
         self.verifier = verifier
         self.throttle = Throttle(upload)
+        self._download = Throttle(download)
         self.rates = RateLimits()
         self.replay = ReplayWindow()
         self.sent: Counter[str] = Counter()
@@ -243,6 +246,8 @@ class Endpoint:
         )
         try:
             while (frame := await stream.read()) is not None:
+                if spec.plane is Plane.BULK:
+                    await self._download.take(len(frame))  # what is not read is not sent: streams push back
                 yield decode(replies, frame)
         finally:
             stream.close()
