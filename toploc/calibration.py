@@ -14,18 +14,15 @@ import numpy as np
 
 from toploc.checking import AnyProof, check, decoded, differences
 from toploc.chunks import Activations, pick_chunks
-from toploc.evidence import ChunkEvidence, Differences, compare, statistics
+from toploc.evidence import POWERS, STATISTICS, ChunkEvidence, Differences, compare, statistics
 from toploc.policy import Level, Policy, Rate, Thresholds
 from toploc.projection import Fingerprint, Projection, chunk_rows
-from toploc.scoring import deviation
 
 TAIL_SHARE = 0.1
-"""Share of the honest runs, the highest scores, that the fall-off of the tail is estimated from."""
+"""Share of the honest runs, the most deviating, that the fall-off of the tail is estimated from."""
 
 _LEAST_SCALE = 0.02  # of the logarithm: a statistic that never varies still may by 2 %
-_LEAST_TAIL = (
-    1.5  # by which the squares of a normal distribution's highest tenth exceed that tenth's beginning
-)
+_LEAST_TAIL = 1.0  # about what a normal distribution's highest tenth gives
 _ABOVE_HIGHEST = 1.1
 _FEW = 20
 
@@ -168,26 +165,27 @@ def level_of(runs: Sequence[Sequence[Differences]], length: int, target: float) 
     points = np.median([each.points for each in found], axis=0).astype(int)
     centre = np.median(logs, axis=0)
     scale = np.maximum((np.quantile(logs, 0.95, axis=0) - centre) / 1.645, _LEAST_SCALE)
-    plain = Level(
+    apart = np.sort((logs - centre) / scale, axis=0)
+    above = max(2, round(TAIL_SHARE * len(runs)))
+    start = np.maximum(apart[-above - 1], 1e-6)
+    # A mean of few excesses is uncertain by its root: the upper end of what it may be.
+    excess = np.mean(np.maximum(apart[-above:], start) ** POWERS, axis=0) - start**POWERS
+    mean = np.maximum(excess * (1 + 2 / math.sqrt(above)), _LEAST_TAIL)
+    fitted = (start**POWERS + mean * math.log(len(STATISTICS) * TAIL_SHARE / target)) ** (
+        1 / np.array(POWERS)
+    )
+    limit = np.maximum(fitted, _ABOVE_HIGHEST * apart[-1])
+    return Level(
         chunks=length,
         centre=tuple(centre.tolist()),
         scale=tuple(scale.tolist()),
         points=tuple(points.tolist()),
-        tail_from=0.0,
+        tail_from=tuple(start.tolist()),
+        tail_mean=tuple(mean.tolist()),
+        limit=tuple(limit.tolist()),
         tail_share=TAIL_SHARE,
-        tail_mean=1.0,
-        limit=math.inf,
         runs=len(runs),
     )
-    scores = np.sort([deviation(run, plain) for run in runs])
-    above = max(2, round(TAIL_SHARE * len(scores)))
-    start = max(float(scores[-above - 1]), 1e-6)
-    # A mean of few excesses is uncertain by its root: the upper end of what it may be.
-    excess = np.mean(scores[-above:] ** 2) - start**2
-    mean = max(float(excess) * (1 + 2 / math.sqrt(above)), _LEAST_TAIL)
-    fitted = math.sqrt(start**2 + mean * math.log(TAIL_SHARE / target))
-    limit = max(fitted, _ABOVE_HIGHEST * float(scores[-1]))
-    return replace(plain, tail_from=start, tail_mean=mean, limit=limit)
 
 
 def rate(count: int, total: int) -> Rate:

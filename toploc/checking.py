@@ -51,9 +51,9 @@ def check(activations: Activations, proofs: Sequence[AnyProof], policy: Policy) 
     decoding = compared if policy.skip_prefill else compared[1:]
     whole = [chunk for chunk in decoding if chunk is not None]
     if policy.levels and whole and len(whole) == len(decoding):
-        score, limit, rate = judge(whole, policy.levels)
-        if score > limit:
-            sentence = f"score {score:.1f} is above {limit:.1f}: honest work scores so high in {rate:.2g} of all cases"
+        score, rate = judge(whole, policy.levels)
+        if score > 1:
+            sentence = f"score {score:.2f} is above 1: honest work scores so high in {rate:.2g} of all cases"
             reasons.append(Reason(Fault.SCORE, None, sentence))
     return Verdict(not reasons, tuple(reasons), score, rate, results)
 

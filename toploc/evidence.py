@@ -53,6 +53,10 @@ TAILS = (4, 8, 16)
 STATISTICS = ("spread", "bias", "shift", "worst", "peak", "tail4", "tail8", "tail16")
 """Names of the numbers that ``statistics`` gives, in its order."""
 
+POWERS = (1.5, 2.0, 2.0, 1.5, 1.5, 1.5, 1.5, 1.5)
+"""How each one's logarithm falls off far above its centre: as exp(-x^power). Normal is 2; how large differences are
+varies from text to text, and what few tokens give has longer tails: between normal and exponential, 1.5."""
+
 
 @dataclass(frozen=True, slots=True)
 class Differences:

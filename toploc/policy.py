@@ -8,9 +8,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
+from toploc.evidence import POWERS
 from toploc.projection import Projection
 
 SCHEMA = 1
+_TUPLES = ("centre", "scale", "points", "tail_from", "tail_mean", "limit")
 MAX_POLICY_BYTES = 1 << 20
 
 
@@ -35,21 +37,21 @@ PUBLISHED: Mapping[str, Thresholds] = {
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The honest distribution of the statistics over runs of one length, and the score made of them.
+    """The honest distribution of the statistics over runs of one length, and how far each may deviate.
 
-    A statistic's deviation is ``(log(statistic) - centre) / scale``, with a scale of its own above the centre only;
-    the score is the largest deviation. Logarithms of root mean squares are close to normal, so the squares of scores
-    above ``tail_from`` are taken to fall off exponentially.
+    A statistic's deviation is ``(log(statistic) - centre) / scale``. Above ``tail_from`` the share of honest runs that
+    deviate further falls off as ``exp(-(deviation^power - tail_from^power) / tail_mean)``.
+    Every tuple has one entry per statistic, in the order of ``toploc.evidence.STATISTICS``.
 
     Attributes:
         chunks: length of the runs, in chunks.
-        centre: of the logarithm of each statistic, in the order of ``toploc.evidence.STATISTICS``.
-        scale: spread of the same.
+        centre: median logarithm.
+        scale: spread of the logarithm above it.
         points: how many differences each was made of.
-        tail_from: the score that ``tail_share`` of honest runs exceed.
+        tail_from: the deviation that ``tail_share`` of honest runs exceed.
+        tail_mean: by how much, on average, the powers of those exceed its power (``toploc.evidence.POWERS``).
+        limit: the largest deviation accepted of a single run.
         tail_share: see above.
-        tail_mean: by how much, on average, the squares of those exceed its square.
-        limit: the largest score accepted.
         runs: honest runs measured.
     """
 
@@ -57,25 +59,28 @@ class Level:
     centre: tuple[float, ...]
     scale: tuple[float, ...]
     points: tuple[int, ...]
-    tail_from: float
+    tail_from: tuple[float, ...]
+    tail_mean: tuple[float, ...]
+    limit: tuple[float, ...]
     tail_share: float
-    tail_mean: float
-    limit: float
     runs: int
 
-    def false_positive_rate(self, score: float) -> float:
-        """Share of honest runs of this length that are expected to score at least ``score``."""
-        if score <= self.tail_from:
-            return (
-                1.0
-                if score < 0
-                else max(self.tail_share, 1.0 - (1.0 - self.tail_share) * score / self.tail_from)
-            )
-        return self.tail_share * math.exp((self.tail_from**2 - score**2) / self.tail_mean)
+    def limits(self, runs: int) -> tuple[float, ...]:
+        """The limits where the worst of so many runs is judged: each is a chance to err, and their rates add up."""
+        each = zip(self.limit, self.tail_mean, POWERS, strict=True)
+        return tuple((limit**power + mean * math.log(runs)) ** (1 / power) for limit, mean, power in each)
 
-    def limit_of(self, runs: int) -> float:
-        """The limit for the highest score of so many runs: each is a chance to err, and their rates add up."""
-        return math.sqrt(self.limit**2 + self.tail_mean * math.log(runs))
+    def false_positive_rate(self, score: float, runs: int = 1) -> float:
+        """Share of honest sequences of so many runs that are expected to score at least ``score``; an upper bound."""
+        total = 0.0
+        for limit, start, mean, power in zip(
+            self.limits(runs), self.tail_from, self.tail_mean, POWERS, strict=True
+        ):
+            deviation = score * limit
+            if deviation <= start:
+                return 1.0
+            total += self.tail_share * math.exp((start**power - deviation**power) / mean)
+        return min(1.0, runs * total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +175,7 @@ class Policy:
                     "projection": None if held["projection"] is None else Projection(**held["projection"]),
                     "repeats": tuple(held["repeats"]),
                     "levels": tuple(
-                        Level(
-                            **{**level, **{key: tuple(level[key]) for key in ("centre", "scale", "points")}}
-                        )
+                        Level(**{**level, **{key: tuple(level[key]) for key in _TUPLES}})
                         for level in held["levels"]
                     ),
                     "false_positives": {name: Rate(**rate) for name, rate in held["false_positives"].items()},

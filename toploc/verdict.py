@@ -37,8 +37,9 @@ class Verdict:
     Attributes:
         accepted: no fault was found.
         reasons: every fault found.
-        score: the largest deviation from the honest distribution (see ``toploc.policy.Level``); None without a
-            calibrated policy, and where the proofs' form forbids comparing.
+        score: the largest deviation from the honest distribution as a share of its limit (see
+            ``toploc.policy.Level``), so above 1 is refused; None without a calibrated policy, and where the proofs'
+            form forbids comparing.
         false_positive_rate: share of honest work of this length expected to score at least as high; None with it.
         results: the reference package's three numbers per chunk, where they could be taken.
     """

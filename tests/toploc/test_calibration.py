@@ -36,10 +36,12 @@ def test_levels_rise_in_length_and_need_less_deviation(policy):
 
 def test_the_false_positive_rate_falls_with_the_score(policy):
     level = policy.levels[-1]
-    rates = [level.false_positive_rate(score / 4) for score in range(-4, 60)]
+    rates = [level.false_positive_rate(score / 10) for score in range(-4, 60)]
     assert rates == sorted(rates, reverse=True)
     assert rates[0] == 1.0
-    assert level.false_positive_rate(level.limit) <= 1.01e-4
+    assert level.false_positive_rate(1.0) <= 1.01e-4
+    assert level.false_positive_rate(1.0, runs=10) <= 1.01e-4
+    assert all(more > once for more, once in zip(level.limits(10), level.limits(1), strict=True))
 
 
 def test_a_policy_survives_its_file(policy, tmp_path):

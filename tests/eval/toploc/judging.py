@@ -121,8 +121,7 @@ def tokens_needed(
         level = level_of(_runs(sequences, chunks), chunks, TARGET)
         for case, found in grouped.items():
             runs = _runs(found, chunks)
-            scores = [judge(run, [level])[0] for run in runs]
-            refused = sum(score > level.limit for score in scores)
+            refused = sum(judge(run, [level])[0] > 1 for run in runs)
             if needed[case] is None and refused >= least * len(runs):
                 needed[case] = 32 * chunks
     return needed
