@@ -48,7 +48,7 @@ bench: setup ## Run the benchmarks (ONLY=name or area); results in runs/bench
 	$(BIN)/python -m tests.bench $(ONLY)
 
 eval-toploc: setup ## Show on a real model what proofs of inference detect (45 minutes); writes docs/toploc.md
-	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt gguf==0.19.0
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[eval]'
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.eval.toploc $(ARGS)
 
 soak: setup ## Run the slow suites

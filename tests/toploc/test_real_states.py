@@ -82,7 +82,7 @@ def _usual(texts, modulus):
 
 
 def test_polynomials_that_needed_no_inference_are_refused(real, polynomial):
-    """Made of everything that the other five texts have in common."""
+    """Made of everything that the other texts have in common."""
     for number, verifier in enumerate(real["verifier"]):
         others = [text for other, text in enumerate(real["prover"]) if other != number]
         bits = np.concatenate([pick(text[:32], 128).bits for text in others])

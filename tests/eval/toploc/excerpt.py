@@ -12,7 +12,7 @@ from tests.eval.toploc.judging import Jury
 from tests.eval.toploc.pairs import HONEST, HONEST_BFLOAT16, honest, states
 from tests.eval.toploc.report import POLYNOMIAL, schemes
 
-TEXTS, STEPS = 6, 64
+TEXTS, STEPS = 4, 64
 VECTORS = Path(__file__).parents[2] / "toploc" / "vectors"
 
 
