@@ -34,6 +34,7 @@ _LIFETIME = timedelta(minutes=4)
 _RENEW = timedelta(minutes=1)
 _REMEMBER = timedelta(minutes=1)
 _PEERS_FILE = "peers.json"
+_PEERS_KEPT = 256
 _GENESIS_LIMIT = 32 * 2**20
 
 
@@ -209,10 +210,17 @@ class Network:
                 with suppress(NodeError, ValueError):
                     address = Address(record.host, record.port)
                     self.trust.learn(record.peer, record.certificate_pem, (address,))
-        addresses = [address for record in self.members.values() for address in record.multiaddrs]
-        if addresses and sorted(addresses) != sorted(self._known_addresses()):
+        self._remember_addresses()
+
+    def _remember_addresses(self) -> None:
+        """Keep where members are on disk, those that left last as well: after a stop of all they are the way back."""
+        known = self._known_addresses()
+        now = [address for record in self.members.values() for address in record.multiaddrs]
+        here = {_peer_in(address) for address in now}
+        addresses = [*now, *(address for address in known if _peer_in(address) not in here)][:_PEERS_KEPT]
+        if now and sorted(addresses) != sorted(known):
             with suppress(NodeError):
-                write_whole(self._folder / _PEERS_FILE, [json.dumps(addresses[:256]).encode()])
+                write_whole(self._folder / _PEERS_FILE, [json.dumps(addresses).encode()])
 
     def _ours(self, record: Sealed[PeerRecord]) -> bool:
         """Whether a member's record is of this run and its admission holds; any, while the run is not known."""
@@ -240,7 +248,7 @@ class Network:
     def _known_addresses(self) -> tuple[str, ...]:
         try:
             addresses = json.loads((self._folder / _PEERS_FILE).read_bytes())
-            return tuple(str(address) for address in addresses)[:256]
+            return tuple(str(address) for address in addresses)[:_PEERS_KEPT]
         except (OSError, ValueError, TypeError):
             return ()
 
@@ -304,6 +312,10 @@ class Network:
                 if not error.retriable or loop.time() > end:
                     raise
                 await asyncio.sleep(0.5)
+
+
+def _peer_in(address: str) -> str:
+    return address.rsplit("/p2p/", 1)[-1]
 
 
 def _outward(host: str) -> str:

@@ -4,19 +4,16 @@ Every process ends with the test process, even if that is killed: `start_child` 
 """
 
 import contextlib
-import errno
 import json
 import os
 import random
 import re
-import select
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +24,9 @@ from node.children import child_environment, start_child
 from node.eventlog import Event, Tail
 from node.machine import listen_error
 from tests.diloco.small_run import write_text
+from tests.e2e.remains import PATIENCE, Remains
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 90.0
-"""Seconds after which an event that does not come fails a test. Nothing is expected to need them."""
 
 RUN = """\
 [run]
@@ -148,56 +144,6 @@ def free_port() -> int:
         port = random.randrange(15_000, 30_000)
         if listen_error("127.0.0.1", port) is None:
             return port
-
-
-@dataclass
-class Remains:
-    """What a process and those below it hold: all of it has to go with them.
-
-    Attributes:
-        processes: It and those below it.
-        ports: On which they listen.
-        shared: Named shared memory that they have mapped.
-    """
-
-    processes: list[psutil.Process]
-    ports: set[int] = field(default_factory=set)
-    shared: set[str] = field(default_factory=set)
-
-    @classmethod
-    def of(cls, pid: int) -> "Remains":
-        """What a living process holds now."""
-        top = psutil.Process(pid)
-        found = cls([top, *top.children(recursive=True)])
-        for process in found.processes:
-            with contextlib.suppress(psutil.Error, OSError):
-                for each in process.net_connections(kind="tcp"):
-                    if each.status == psutil.CONN_LISTEN:
-                        found.ports.add(each.laddr.port)
-                maps = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
-                found.shared |= {line[line.index("/dev/shm/") :] for line in maps if "/dev/shm/" in line}
-        return found
-
-    def wait_until_gone(self) -> None:
-        """Return when all processes have ended with all their threads; fail when nothing ends them."""
-        for process in self.processes:
-            try:
-                descriptor = os.pidfd_open(process.pid)
-            except ProcessLookupError:
-                continue
-            try:
-                if process.is_running():  # else another one has its number
-                    readable, _, _ = select.select([descriptor], [], [], PATIENCE)
-                    assert readable, process
-            finally:
-                os.close(descriptor)
-
-    def check_nothing_is_left(self) -> None:
-        """Nobody listens on its ports, no shared memory has a name."""
-        for port in self.ports:
-            with socket.socket() as caller:
-                assert caller.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED, port
-        assert not [name for name in self.shared if os.path.exists(name)]
 
 
 class Daemon:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.e2e.cluster import RUN, Cluster, Remains, command, settings
+from tests.e2e.cluster import RUN, Cluster, command, settings
+from tests.e2e.remains import Remains
 
 FIRST = ("ada", "bob", "cyd")
 
