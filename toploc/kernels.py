@@ -1,10 +1,15 @@
 """How this package compiles: numba, without the interpreter lock, cached on disk, no fast-math.
 
 The cache lives beside the source where that is writable, else in the user's cache folder (``NUMBA_CACHE_DIR``
-overrides both). An account without any writable folder still works: it compiles in memory at each start.
+overrides both). Whoever cannot write beside the source, but finds there what its owner compiled
+(``python -m toploc.warming``), begins with copies of that. An account without any writable folder still works: it
+compiles in memory at each start.
 """
 
+import contextlib
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +21,25 @@ from numba.extending import intrinsic
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile ``function`` for the calling types on first use; keep the machine code for later processes."""
     try:
-        return njit(cache=True, nogil=True, error_model="numpy")(function)
+        compiled = njit(cache=True, nogil=True, error_model="numpy")(function)
     except RuntimeError:  # numba found no folder that it may write its cache to
         return njit(nogil=True, error_model="numpy")(function)
+    # Another numba, or a folder that went away: then the kernel is compiled anew.
+    with contextlib.suppress(AttributeError, OSError):
+        _inherit(Path(compiled._cache.cache_path), compiled._cache._impl.filename_base)
+    return compiled
+
+
+def _inherit(folder: Path, name: str) -> None:
+    """Copy what lies compiled beside the source into the folder that this account uses, the index last."""
+    beside = Path(__file__).parent / "__pycache__"
+    index = beside / f"{name}.nbi"
+    if folder.resolve() == beside.resolve() or (folder / index.name).exists() or not index.exists():
+        return
+    for file in [*beside.glob(f"{name}.*.nbc"), index]:
+        unfinished = folder / f"{file.name}.part"
+        shutil.copyfile(file, unfinished)
+        unfinished.replace(folder / file.name)
 
 
 def inlined(function: Callable[..., Any]) -> Any:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toploc
-from toploc import ProofPoly, VerificationResult
+from toploc import ProofPoly, VerificationResult, kernels
 
 _ROOT = Path(__file__).parents[2]
 
@@ -150,6 +150,21 @@ def test_a_file_has_its_checksum(tmp_path):
     file = tmp_path / "weights"
     file.write_bytes(b"abc" * 50_000)
     assert toploc.sha256sum(str(file), chunk_size=1000) == hashlib.sha256(b"abc" * 50_000).hexdigest()
+
+
+def test_who_cannot_write_beside_the_source_begins_with_what_its_owner_compiled(tmp_path, monkeypatch):
+    beside, mine = tmp_path / "toploc" / "__pycache__", tmp_path / "mine"
+    beside.mkdir(parents=True)
+    mine.mkdir()
+    for name in ("field.f-1.py311.nbi", "field.f-1.py311.1.nbc", "field.g-9.py311.nbi"):
+        (beside / name).write_bytes(name.encode())
+    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "toploc" / "kernels.py"))
+    kernels._inherit(mine, "field.f-1.py311")
+    assert sorted(file.name for file in mine.iterdir()) == ["field.f-1.py311.1.nbc", "field.f-1.py311.nbi"]
+    (mine / "field.f-1.py311.nbi").write_bytes(b"newer")
+    kernels._inherit(mine, "field.f-1.py311")
+    assert (mine / "field.f-1.py311.nbi").read_bytes() == b"newer"
+    kernels._inherit(mine, "field.missing-1.py311")
 
 
 def test_the_package_needs_nothing_but_torch_numpy_numba_and_the_standard_library():
