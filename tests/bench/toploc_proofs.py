@@ -109,7 +109,7 @@ def _per_sequence_kib() -> float:
 
 
 def _first_proof(folder: Path, environment: dict[str, str]) -> float:
-    """Seconds from ``import toploc`` to the first proof in a new process that has torch; ``folder`` holds the package."""
+    """Seconds from ``import toploc`` to the first proof in a new process with torch; ``folder`` has the package."""
     done = subprocess.run(
         [sys.executable, "-c", _FIRST_PROOF],
         cwd=folder,
