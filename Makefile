@@ -34,7 +34,7 @@ demo: setup ## Train a small model with a swarm of nodes on this machine (5 minu
 	$(BIN)/intellect-node demo $(ARGS)
 
 test: setup ## Run the tests
-	$(BIN)/python -m pytest -m "not soak" $(ARGS)
+	$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadfile $(ARGS)
 
 check: setup ## Lint, format, types, import contracts, wheel, rows
 	$(BIN)/ruff check .
