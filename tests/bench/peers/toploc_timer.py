@@ -19,19 +19,15 @@ if order["pinned"]:
     torch.set_num_threads(1)
 
 
-def seconds(call, at_least=1.0, rounds=7):
-    """As tests.bench.measurement.seconds_per_call."""
+def seconds(call, budget=1.0):
+    """As tests.bench.toploc_proofs.typical."""
     call()
-    start = time.perf_counter()
-    call()
-    once = max(time.perf_counter() - start, 1e-9)
-    calls = max(1, int(at_least / rounds / once))
     times = []
-    for _ in range(rounds):
+    end = time.perf_counter() + budget
+    while time.perf_counter() < end or len(times) < 5:
         start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        times.append((time.perf_counter() - start) / calls)
+        call()
+        times.append(time.perf_counter() - start)
     return statistics.median(times)
 
 

@@ -226,7 +226,6 @@ def items() -> Iterator[Item]:
         ("states-other-text-prefill16",),
         _prefilled("tokens-int4", DISHONEST, 16, "bf16", attention="eager"),
     )
-    yield (honest + "decode1-bf16",), _decoded("bf16", DISHONEST // 2, 1)
     yield (honest + "decode16-fp32",), _decoded("fp32", DISHONEST, 16)
     yield (
         (honest + "prefill1-fp32-eager",),
@@ -234,6 +233,7 @@ def items() -> Iterator[Item]:
     )
     for name in ("noise-0.001", "noise-0.002", "int8", "tuned-1"):
         yield (f"states-{name}-prover-fp32",), _prefilled("tokens-base", DISHONEST, 8, "fp32", weights=name)
+    yield (honest + "decode1-bf16",), _decoded("bf16", DISHONEST // 2, 1)
 
 
 def produce() -> float:
