@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +16,7 @@ from diloco.layout import Grid
 from diloco.member.admission import read_admission
 from diloco.rounds.planning import Rules, Seat
 from diloco.rounds.state import Timing
-from diloco.rounds.statements import Lease, Order, Ready
+from diloco.rounds.statements import Close, Lease, Order, Ready
 from protocol.envelope import Sealed, unseal
 from protocol.errors import Code, NodeError
 from protocol.rpc import Endpoint
@@ -120,6 +121,10 @@ def rules_of(genesis: Genesis, seat_of: Callable[[bytes, str], Seat | None]) -> 
     def unseal_ready(raw: bytes) -> Sealed[Ready]:
         return unseal(raw, run=run, expect=Ready)
 
+    @lru_cache(maxsize=64)  # the same few are looked at in every attempt
+    def unseal_close(raw: bytes) -> Sealed[Close]:
+        return unseal(raw, run=run, expect=Close)
+
     def unseal_order(raw: bytes) -> Sealed[Order]:
         order = unseal(raw, run=run, expect=Order)
         if order.sender != genesis.operator:
@@ -139,6 +144,7 @@ def rules_of(genesis: Genesis, seat_of: Callable[[bytes, str], Seat | None]) -> 
         max_voters=sections.round.max_voters,
         ghost_rounds=sections.round.ghost_rounds,
         unseal_ready=unseal_ready,
+        unseal_close=unseal_close,
         unseal_order=unseal_order,
         seat_of=seat_of,
     )

@@ -7,16 +7,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from diloco.rounds import moves, planning
-from diloco.rounds.certificate import Certified
+from diloco.rounds.certificate import certify
 from diloco.rounds.events import (
     Fetch,
     Resync,
     Say,
 )
-from diloco.rounds.moves import Step
+from diloco.rounds.moves import Step, give_up
 from diloco.rounds.planning import value_digest
 from diloco.rounds.state import Ballot, State
-from diloco.rounds.statements import Pass, Proposal, Ready, Vote
+from diloco.rounds.statements import Proposal, Ready, Vote
+from protocol.errors import NodeError
+from protocol.messages import spec_of
+
+_FRAMING = 8  # bytes around each Ready of a proposal
+_ROOM = spec_of(Proposal).max_bytes - 1024
+_MOST_LISTED = 4000  # Readys of one proposal, so that the value's lists hold who may follow from them
 
 
 def decide(state: State, now: float) -> Step:
@@ -24,8 +30,10 @@ def decide(state: State, now: float) -> Step:
     for (attempt, digest), votes in state.votes.items():
         data = state.bodies.get(digest)
         if data is not None and state.is_quorum(set(votes)):
-            envelopes = tuple(votes[peer].raw for peer in sorted(votes))
-            certified = Certified(planning.parse_value(data), data, digest, attempt, envelopes)
+            try:
+                certified = certify(state.value, state.tip.digest, data, attempt, votes.values())
+            except NodeError:  # a quorum signed what does not follow; nothing comes of it here
+                continue
             return moves.commit(state, certified, now)
     return state, []
 
@@ -139,7 +147,7 @@ def lead(state: State, now: float) -> Step:
     listed = state.listed(attempt)
     if not planning.quorum_of(state.value, listed, attempt):
         return state, []
-    choice = planning.choose(state.value, listed)
+    choice = planning.choose(state.rules, state.value, state.tip.digest, listed)
     if choice.kind == "torn":
         return give_up(state, attempt, "two values reported for one attempt")
     if choice.kind == "forced":
@@ -152,8 +160,19 @@ def lead(state: State, now: float) -> Step:
 
 
 def propose(state: State, attempt: int, listed: Mapping[str, Ready]) -> Step:
-    """Say the Readys on which the attempt rests."""
-    envelopes = tuple(state.readys[peer].raw for peer in sorted(listed))
+    """Say the Readys on which the attempt rests: as many as a message holds, voters first, long ones last."""
+    voters = {e.peer for e in state.value.electorate}
+    sizes = {peer: len(state.readys[peer].raw) + _FRAMING for peer in listed}
+    chosen: dict[str, Ready] = {}
+    room = _ROOM
+    for peer in sorted(listed, key=lambda peer: (peer not in voters, sizes[peer], peer))[:_MOST_LISTED]:
+        room -= sizes[peer]
+        if room < 0:
+            break
+        chosen[peer] = listed[peer]
+    if not planning.quorum_of(state.value, chosen, attempt):
+        return give_up(state, attempt, "the Readys of a quorum are too long for one proposal")
+    envelopes = tuple(state.readys[peer].raw for peer in sorted(chosen))
     body = Proposal(epoch=state.epoch, round=state.round, attempt=attempt, readys=envelopes)
     return replace(state, proposed=attempt), [Say(body)]
 
@@ -164,7 +183,11 @@ def take_up(state: State, attempt: int, data: bytes, listed: Mapping[str, Ready]
     if digest in state.held:
         return propose(state, attempt, listed)
     if digest in state.unheld:
-        others = {peer: ready for peer, ready in listed.items() if not ready.voted_attempt}
+        others = {
+            peer: ready
+            for peer, ready in listed.items()
+            if not planning.has_voted(state.rules, state.value, state.tip.digest, peer, ready)
+        }
         if (
             planning.quorum_of(state.value, others, attempt)
             and planning.base_of(state.value, others) is not None
@@ -174,9 +197,3 @@ def take_up(state: State, attempt: int, data: bytes, listed: Mapping[str, Ready]
     if digest in state.fetching:
         return state, []
     return replace(state, fetching=state.fetching | {digest}), [Fetch(data, state.plans.get(digest))]
-
-
-def give_up(state: State, attempt: int, reason: str) -> Step:
-    """Pass: the attempt's timer ends at once everywhere (rule 8)."""
-    body = Pass(epoch=state.epoch, round=state.round, attempt=attempt, reason=reason)
-    return replace(state, proposed=attempt, passed=state.passed | {attempt}), [Say(body)]

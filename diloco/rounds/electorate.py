@@ -30,15 +30,13 @@ def leader_order(
     return sorted(drawn, key=lambda peer: peer in failed)
 
 
-def next_beacon(beacon: bytes, round_number: int, value_parts: bytes = b"") -> bytes:
+def next_beacon(beacon: bytes, round_number: int) -> bytes:
     """The beacon after a round.
 
     Without reveals this is a hash chain from the start record's beacon: unpredictable to nobody, but the same for
     all and not steered by anyone's choice of key within the run.
     """
-    return blake3(
-        b"intellect.beacon\0" + beacon + round_number.to_bytes(8, "big", signed=True) + value_parts
-    ).digest()
+    return blake3(b"intellect.beacon\0" + beacon + round_number.to_bytes(8, "big", signed=True)).digest()
 
 
 def next_electorate(

@@ -42,6 +42,16 @@ MOST_ORDERS = 16
 MOST_BODIES = 64
 """Values kept in one round that are not decided yet."""
 
+MOST_ATTEMPTS = 1 << 40
+"""Attempts of one round. No honest member comes near it, and every disk and message holds such a number."""
+
+
+MOST_AHEAD = 1 << 20
+"""How far an attempt that is believed may lie ahead: one voter's word alone can move a run of three."""
+
+MOST_VOTES = 64
+"""Votes of one peer that are kept in one round, those of the highest attempts."""
+
 
 def _on_state_ready(state: State, event: StateReady, now: float) -> Step:
     return (replace(state, base=event.base), []) if event.round == state.round else (state, [])
@@ -62,8 +72,15 @@ def _on_reduced(state: State, event: Reduced, now: float) -> Step:
         or not state.votes_here
     ):
         return state, []
-    value = planning.make_value(state.rules, state.value, state.tip.digest, state.plan, attempt, event.chunks)
-    return moves.close(state, attempt, encode(value))
+    try:
+        value = planning.make_value(
+            state.rules, state.value, state.tip.digest, state.plan, attempt, event.chunks
+        )
+        data = encode(value)
+    except (NodeError, ValueError) as error:  # it is larger than a value may be
+        state, effects = moves.give_up(state, attempt, "there is no value for this proposal")
+        return state, [Note("value.refused", (("reason", str(error)),)), *effects]
+    return moves.close(state, attempt, data)
 
 
 def _on_held(state: State, event: Held, now: float) -> Step:
@@ -129,7 +146,7 @@ def _on_arrived(state: State, event: Arrived, now: float) -> Step:
         return state, answer
     if theirs > here:
         return state, [CatchUp(sealed.sender)]
-    if state.finished:
+    if state.finished or body.attempt >= MOST_ATTEMPTS:
         return state, []
     handler: Callable[[State, Any, float], Step] = STATEMENTS[type(body)]
     return handler(state, sealed, now)
@@ -137,9 +154,11 @@ def _on_arrived(state: State, event: Arrived, now: float) -> Step:
 
 def _on_ready(state: State, sealed: Sealed[Ready], now: float) -> Step:
     ready, peer = sealed.message, sealed.sender
-    known = any(e.peer == peer for e in state.value.electorate) or peer in state.value.members
-    if not known and state.rules.seat_of(ready.admission, peer) is None:
+    voter = any(e.peer == peer for e in state.value.electorate)
+    if not voter and peer not in state.value.members and state.rules.seat_of(ready.admission, peer) is None:
         return state, [Note("ready.refused", (("peer", peer), ("reason", "no admission")))]
+    if ready.attempt > state.attempt + MOST_AHEAD or (ready.voted_attempt and not voter):
+        return state, [Note("ready.refused", (("peer", peer), ("reason", "no honest member says this")))]
     held = state.readys.get(peer)
     if held is not None and held.message.attempt >= ready.attempt and held.message.boot == ready.boot:
         return state, []
@@ -160,7 +179,7 @@ def _on_proposal(state: State, sealed: Sealed[Proposal], now: float) -> Step:
         readys = _open_readys(state, proposal.readys, attempt)
     except (NodeError, ValueError) as error:
         return state, [Note("proposal.refused", (("leader", sealed.sender), ("reason", str(error))))]
-    choice = planning.choose(state.value, readys)
+    choice = planning.choose(state.rules, state.value, state.tip.digest, readys)
     plan = planning.make_plan(state.rules, state.value, readys) if choice.kind == "free" else None
     if choice.kind == "torn" or (choice.kind == "free" and plan is None):
         return state, [
@@ -171,7 +190,10 @@ def _on_proposal(state: State, sealed: Sealed[Proposal], now: float) -> Step:
     if plan is not None:
         return state, [*effects, Reduce(attempt, sealed.sender, plan)]
     if sealed.sender == state.me:
-        state, more = moves.close(state, attempt, choice.value)
+        held = value_digest(choice.value) in state.held
+        state, more = (
+            moves.close(state, attempt, choice.value) if held else moves.give_up(state, attempt, "bytes lost")
+        )
         return state, effects + more
     return state, effects
 
@@ -202,8 +224,9 @@ def _on_close(state: State, sealed: Sealed[Close], now: float) -> Step:
     if attempt in state.closes or sealed.sender != state.leader(attempt):
         return state, []
     digest = value_digest(close.value)
-    if len(state.bodies) < MOST_BODIES:  # whatever comes of the vote, a certificate may need the body
-        state = replace(state, bodies={**state.bodies, digest: close.value})
+    bodies = {**state.bodies, digest: close.value}
+    if len(bodies) <= MOST_BODIES:  # whatever comes of the vote, a certificate may need the body
+        state = replace(state, bodies=bodies)
     if attempt < state.promised:
         return state, []
     try:
@@ -211,7 +234,7 @@ def _on_close(state: State, sealed: Sealed[Close], now: float) -> Step:
     except (NodeError, ValueError) as error:
         return state, [Note("close.refused", (("leader", sealed.sender), ("reason", str(error))))]
     state, effects = moves.adopt(state, attempt, now)
-    state = replace(state, closes={**state.closes, attempt: sealed})
+    state = replace(state, closes={**state.closes, attempt: sealed}, bodies=bodies)
     if state.plan is not None:
         state = replace(state, plans={**state.plans, digest: state.plan})
     if digest in state.held or digest in state.fetching:
@@ -243,16 +266,23 @@ def _on_vote(state: State, sealed: Sealed[Vote], now: float) -> Step:
     vote, peer = sealed.message, sealed.sender
     if not any(e.peer == peer for e in state.value.electorate):
         return state, []
+    given = sorted(attempt for (attempt, _), held in state.votes.items() if peer in held)
+    if vote.attempt in given:
+        return state, []  # the same again, or one that rule 5 forbids: the first counts
+    votes = {**state.votes}
     key = (vote.attempt, vote.value)
-    held = state.votes.get(key, {})
-    if peer in held:
-        return state, []
-    return replace(state, votes={**state.votes, key: {**held, peer: sealed}}), []
+    votes[key] = {**votes.get(key, {}), peer: sealed}
+    if len(given) >= MOST_VOTES:
+        lowest = min(vote.attempt, given[0])
+        votes = {k: {p: s for p, s in h.items() if (k[0], p) != (lowest, peer)} for k, h in votes.items()}
+        votes = {k: h for k, h in votes.items() if h}
+    return replace(state, votes=votes), []
 
 
 def _on_pass(state: State, sealed: Sealed[Pass], now: float) -> Step:
     attempt = sealed.message.attempt
-    if sealed.sender != state.leader(attempt):
+    near = 0 <= attempt - state.attempt <= len(state.value.electorate)
+    if sealed.sender != state.leader(attempt) or not near:
         return state, []
     return replace(state, passed=state.passed | {attempt}), []
 

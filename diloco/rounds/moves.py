@@ -13,7 +13,7 @@ from diloco.rounds.events import (
 )
 from diloco.rounds.planning import value_digest
 from diloco.rounds.state import Ballot, State
-from diloco.rounds.statements import Close
+from diloco.rounds.statements import Close, Pass
 
 Step = tuple[State, list[Effect]]
 """The state after, and effects in the order in which they are to be carried out."""
@@ -30,6 +30,12 @@ def close(state: State, attempt: int, data: bytes) -> Step:
     )
     body = Close(epoch=state.epoch, round=state.round, attempt=attempt, value=data)
     return state, [persist(state), Say(body)]
+
+
+def give_up(state: State, attempt: int, reason: str) -> Step:
+    """Pass: the attempt's timer ends at once everywhere (rule 8)."""
+    body = Pass(epoch=state.epoch, round=state.round, attempt=attempt, reason=reason)
+    return replace(state, proposed=attempt, passed=state.passed | {attempt}), [Say(body)]
 
 
 def commit(state: State, certified: Certified, now: float) -> Step:
@@ -81,7 +87,7 @@ def persist(state: State) -> Persist:
 
 
 def adopt(state: State, attempt: int, now: float) -> Step:
-    """Go to a higher attempt; its Ready is said by ``_speak``."""
+    """Go to a higher attempt; its Ready is said by ``duties.speak``."""
     if attempt <= state.promised:
         return state, []
     reducing = state.proposal is not None

@@ -18,6 +18,7 @@ from diloco.rounds.electorate import (
 from diloco.rounds.leases import Ledger, assign, settle
 from diloco.rounds.statements import (
     Boot,
+    Close,
     Contributor,
     Ghost,
     Order,
@@ -29,6 +30,8 @@ from diloco.rounds.statements import (
 from protocol.envelope import Sealed
 from protocol.errors import NodeError
 from protocol.messages import decode, encode
+
+_MOST_TAKEN = 64  # operator orders that one value takes up; the others wait for the next
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Rules:
         max_voters: Most seats that vote.
         ghost_rounds: Values for which a newcomer follows before it contributes.
         unseal_ready: Verifies the envelope of a Ready and decodes it; raises ``NodeError``.
+        unseal_close: Verifies the envelope of a Close and decodes it; raises ``NodeError``.
         unseal_order: Verifies the envelope of an operator's order and decodes it; raises ``NodeError``.
         seat_of: Verifies an admission for a peer; None when it is not one.
     """
@@ -73,6 +77,7 @@ class Rules:
     max_voters: int
     ghost_rounds: int
     unseal_ready: Callable[[bytes], Sealed[Ready]]
+    unseal_close: Callable[[bytes], Sealed[Close]]
     unseal_order: Callable[[bytes], Sealed[Order]]
     seat_of: Callable[[bytes, str], Seat | None]
 
@@ -133,15 +138,36 @@ class Choice:
     value: bytes = b""
 
 
-def choose(tip: Value, readys: Mapping[str, Ready]) -> Choice:
-    """Apply rule 3 to the Readys that an attempt rests on; a vote reported without a seat is none."""
-    voters = {elector.peer for elector in tip.electorate}
-    voted = [ready for peer, ready in readys.items() if ready.voted_attempt and peer in voters]
+def choose(rules: Rules, tip: Value, tip_digest: bytes, readys: Mapping[str, Ready]) -> Choice:
+    """Apply rule 3 to the Readys that an attempt rests on; a vote that cannot have been given is none."""
+    voted = [ready for peer, ready in readys.items() if has_voted(rules, tip, tip_digest, peer, ready)]
     if not voted:
         return Choice("free")
     highest = max(ready.voted_attempt for ready in voted)
     values = {ready.voted_value for ready in voted if ready.voted_attempt == highest}
     return Choice("forced", values.pop()) if len(values) == 1 else Choice("torn")
+
+
+def has_voted(rules: Rules, tip: Value, tip_digest: bytes, peer: str, ready: Ready) -> bool:
+    """Whether a Ready reports a vote that a voter can have given: in this round, asked for by the attempt's leader.
+
+    The leader's own vote is on disk before it says its Close, so its own report needs none.
+    """
+    attempt, order = ready.voted_attempt - 1, leaders(rules, tip)
+    if peer not in order or not 0 <= attempt <= ready.attempt:
+        return False
+    try:
+        value = parse_value(ready.voted_value)
+        if (value.epoch, value.round, value.previous) != (ready.epoch, ready.round, tip_digest):
+            return False
+        leader = order[attempt % len(order)]
+        if peer == leader:
+            return True
+        close = rules.unseal_close(ready.voted_close)
+    except (NodeError, ValueError):
+        return False
+    asked = Close(epoch=ready.epoch, round=ready.round, attempt=attempt, value=ready.voted_value)
+    return close.sender == leader and close.message == asked
 
 
 def make_plan(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> Plan | None:
@@ -239,7 +265,7 @@ def make_value(
     )  # fmt: skip
     ripe = [(peer, seated) for _, peer, seated in arrivals if followed.get(peer, 0) >= rules.ghost_rounds]
     electorate, stopped = next_electorate(
-        [e for e in tip.electorate if e.peer not in banned],
+        [e for e in tip.electorate if e.peer not in banned] or tip.electorate,
         listed,
         leaving,
         [peer for peer, seated in ripe if seated],
@@ -290,7 +316,7 @@ def make_value(
         boots=tuple(
             Boot(peer=peer, nonce=ready.boot)
             for peer, ready in sorted(plan.readys.items())
-            if ready.lost_record
+            if ready.lost_record and (peer in voters or peer in {e.peer for e in electorate})
         ),
         left=tuple(sorted(leaving)),
         beacon=next_beacon(tip.beacon, tip.round + 1),
@@ -317,14 +343,15 @@ def take_orders(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> tuple[
         number = order.message.number
         if number > tip.order_number and (number not in held or order.digest < held[number].digest):
             held[number] = order
+    taken = sorted(held)[:_MOST_TAKEN]
     banned = set(tip.banned)
-    for number in sorted(held):
+    for number in taken:
         order = held[number]
         if order.message.kind == "ban":
             banned.add(order.message.peer)
         elif order.message.kind == "unban":
             banned.discard(order.message.peer)
-    return tuple(Taken(number=number, digest=held[number].digest) for number in sorted(held))[:64], banned
+    return tuple(Taken(number=number, digest=held[number].digest) for number in taken), banned
 
 
 def _partial_tokens(rules: Rules, plan: Plan, chunks: Sequence[ReducedChunk]) -> int:
@@ -340,8 +367,15 @@ def _partial_tokens(rules: Rules, plan: Plan, chunks: Sequence[ReducedChunk]) ->
 
 
 def parse_value(data: bytes) -> Value:
-    """Decode a value and insist that its bytes are canonical, so that one value has one digest."""
+    """Decode a value and insist that its bytes are canonical, so that one value has one digest.
+
+    Raises:
+        NodeError: It is no value.
+        ValueError: It is not canonical, or nobody could decide the round after it.
+    """
     value = decode(Value, data)
     if encode(value) != data:
         raise ValueError("the bytes of a value are not canonical")
+    if not value.electorate:
+        raise ValueError("the value names no voter")
     return value

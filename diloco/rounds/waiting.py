@@ -1,6 +1,5 @@
 """Why a member waits, in plain words: the one object that feeds log, status and demo view."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from diloco.rounds.state import State
@@ -25,13 +24,12 @@ class Waiting:
     missing: tuple[str, ...] = ()
 
 
-def waiting(state: State, now: float, name: Callable[[str], str] = lambda peer: peer[-6:]) -> Waiting:
+def waiting(state: State, now: float) -> Waiting:
     """Describe what a member waits for.
 
     Args:
         state: The machine's state.
         now: Seconds on the member's monotonic clock.
-        name: Short name of a peer for the sentence.
     """
     number = state.round
     if state.finished:
@@ -48,17 +46,17 @@ def waiting(state: State, now: float, name: Callable[[str], str] = lambda peer: 
         have = max((len(v) for (a, _), v in state.votes.items() if a == attempt), default=0)
         silent = _silent(state, attempt)
         sentence = (
-            f"Round {number}: {have} of {len(state.value.electorate)} votes are in, led by {name(leader)}."
+            f"Round {number}: {have} of {len(state.value.electorate)} votes are in, led by {_name(leader)}."
         )
         return Waiting("voting", "votes", sentence, state.timer, silent)
     if state.plan is not None:
         sentence = (
-            f"Averaging round {number} with {len(state.plan.roster)} contributors, led by {name(leader)}."
+            f"Averaging round {number} with {len(state.plan.roster)} contributors, led by {_name(leader)}."
         )
         return Waiting("reducing", "reduce", sentence, state.timer)
     missing = tuple(state.missing())
     ready = len(state.expected()) - len(missing)
-    names = ", ".join(name(peer) for peer in missing[:4]) + (" and others" if len(missing) > 4 else "")
+    names = ", ".join(_name(peer) for peer in missing[:4]) + (" and others" if len(missing) > 4 else "")
     if missing:
         left = max(0.0, state.ready_deadline() - now)
         sentence = (
@@ -68,8 +66,12 @@ def waiting(state: State, now: float, name: Callable[[str], str] = lambda peer: 
         if state.timer is None:
             sentence = f"Round {number}: {ready} of {len(state.expected())} members ready, no quorum; missing {names}."
         return Waiting("ready", "readys", sentence, state.ready_deadline(), missing)
-    sentence = f"Round {number}: everyone is ready, waiting for the proposal of {name(leader)}."
+    sentence = f"Round {number}: everyone is ready, waiting for the proposal of {_name(leader)}."
     return Waiting("ready", "proposal", sentence, state.timer, (leader,))
+
+
+def _name(peer: str) -> str:
+    return peer[-6:]
 
 
 def _silent(state: State, attempt: int) -> tuple[str, ...]:

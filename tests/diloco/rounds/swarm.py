@@ -41,7 +41,7 @@ from diloco.rounds.events import (
 from diloco.rounds.machine import advance
 from diloco.rounds.planning import Rules, Seat
 from diloco.rounds.state import Ballot, State, Timing
-from diloco.rounds.statements import Order, Ready, ReducedChunk, Vote
+from diloco.rounds.statements import Close, Order, Ready, ReducedChunk, Vote
 from protocol.envelope import Sealed, seal, unseal
 from protocol.messages import encode
 from protocol.units import PeerId, RunId
@@ -116,6 +116,7 @@ class Swarm:
             max_voters=31,
             ghost_rounds=0,
             unseal_ready=lambda raw: unseal(raw, run=RUN, expect=Ready, verifier=keyed_verify),
+            unseal_close=lambda raw: unseal(raw, run=RUN, expect=Close, verifier=keyed_verify),
             unseal_order=lambda raw: unseal(raw, run=RUN, expect=Order, verifier=keyed_verify),
             seat_of=lambda raw, peer: (
                 Seat(True, blake3(raw).digest()) if raw == b"admit " + peer.encode() else None

@@ -71,7 +71,7 @@ Patch = pytest.MonkeyPatch
 
 
 def no_lock_between_attempts(patch: Patch) -> None:
-    patch.setattr(planning, "choose", lambda tip, readys: planning.Choice("free"))
+    patch.setattr(planning, "choose", lambda rules, tip, tip_digest, readys: planning.Choice("free"))
 
 
 def majority_of_those_who_are_there(patch: Patch) -> None:
@@ -111,7 +111,9 @@ def tie_breaker_that_follows_the_attempt(patch: Patch) -> None:
 
     def quorum_of(tip: Any, readys: Any, attempt: int) -> bool:
         present = [peer for peer, ready in readys.items() if ready.attempt == attempt]
-        return electorates.is_quorum(present, tip.electorate, tip.electorate[attempt % len(tip.electorate)].peer)
+        return electorates.is_quorum(
+            present, tip.electorate, tip.electorate[attempt % len(tip.electorate)].peer
+        )
 
     patch.setattr(state.State, "is_quorum", is_quorum)
     patch.setattr(planning, "quorum_of", quorum_of)

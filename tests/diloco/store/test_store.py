@@ -11,7 +11,7 @@ from diloco.layout import Grid
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Persist
 from diloco.rounds.planning import value_digest
-from diloco.rounds.statements import ReducedChunk, Value
+from diloco.rounds.statements import Elector, ReducedChunk, Value
 from diloco.store.checkpoints import Checkpoints
 from diloco.store.ledger import Ledger
 from diloco.store.reduced import ReducedStore
@@ -22,7 +22,9 @@ GRID = Grid(600, 256)
 
 
 def certified(number: int, epoch: int = 0, base: bytes = b"\1" * 32) -> Certified:
-    value = Value(epoch=epoch, round=number, previous=b"\2" * 32, base=base)
+    value = Value(
+        epoch=epoch, round=number, previous=b"\2" * 32, base=base, electorate=(Elector(peer="anna"),)
+    )
     data = encode(value)
     return Certified(value, data, value_digest(data), 1, (b"vote",))
 
