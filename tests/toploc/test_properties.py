@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 import toploc
 from toploc import ProofPoly
+from toploc.chunks import Picked, pick
 from toploc.chunks import _pick_on_device as pick_on_device
-from toploc.chunks import pick
 from toploc.field import INVERSES, PRIME, evaluate, interpolate, largest_injective
+from toploc.verification import measure
 
 _POINTS = st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 0xFFFF), min_size=1, max_size=140)
 
@@ -80,16 +81,29 @@ def test_the_modulus_is_the_largest_that_keeps_positions_distinct(points):
         assert len({point % larger for point in points}) < len(points)
 
 
-@pytest.mark.parametrize("modulus", [3, 128, 1000, 32767, 32768, 65496, 65497])
-def test_any_modulus_can_be_reached(modulus):
-    """Positions that are multiples of everything above a modulus, and distinct under it: the search stops there."""
-    points = [0, 1] if modulus == 65497 else [0, int(np.lcm.reduce(np.arange(modulus + 1, modulus + 2)))]
+@pytest.mark.parametrize("passed_over", [0, 1, 2, 3])
+def test_moduli_are_passed_over_one_by_one(passed_over):
+    """Two positions whose distance is a multiple of the largest moduli leave the next one."""
+    distance = (
+        int(np.prod([PRIME - step for step in range(passed_over)], dtype=np.int64)) if passed_over else 1
+    )
     seen = np.zeros(1024, np.uint64)
-    found = largest_injective(np.array(points, np.int64), seen)
-    assert len({point % found for point in points}) == 2
-    values = list(range(40000, 40000 + min(modulus, 130)))
-    x = list(range(len(values)))
-    assert _at(_through(x, values), x) == values
+    assert largest_injective(np.array([0, distance], np.int64), seen) == PRIME - passed_over
+
+
+@given(st.integers(1, PRIME), st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_proof_of_any_modulus_is_evaluated_modulo_it(modulus, data):
+    residues = data.draw(
+        st.lists(st.integers(0, modulus - 1), min_size=1, max_size=min(modulus, 128), unique=True)
+    )
+    indices = np.array([place + modulus * data.draw(st.integers(0, 2**20)) for place in residues], np.int64)
+    bits = np.array(
+        data.draw(st.lists(st.integers(0, PRIME - 1), min_size=len(residues), max_size=len(residues)))
+    )
+    proof = ProofPoly([int(number) for number in _through(residues, bits)], modulus)
+    result = measure(Picked(indices, bits.astype(np.uint16), int(indices.max()) + 1), proof)
+    assert (result.exp_mismatches, result.mant_err_mean, result.mant_err_median) == (0, 0.0, 0.0)
 
 
 def test_equal_positions_have_no_modulus():
