@@ -40,6 +40,9 @@ REPLAY_BOOTS = 16
 MAX_CALLS = 1024
 """Calls that one endpoint serves at the same time; gRPC refuses those beyond it."""
 
+MAX_CALLS_OF_PEER = 64
+"""Calls of one peer among them. Honest peers need a handful; without it one peer could take every place."""
+
 SEND_TIMEOUT = timedelta(seconds=10)
 """How long a one-way message waits for its acknowledgement when the caller says nothing."""
 

@@ -101,11 +101,13 @@ class Exchange:
 
     async def fetch(self, data: bytes, plan: Plan | None) -> None:
         """Get and check every byte that a value names, and report it."""
-        value = parse_value(data)
         try:
+            value = parse_value(data)
             await self._holding.gather(value, plan, self.holders(value.round))
         except NodeError as error:
             self._post(Unheld(data, error.sentence))
+        except ValueError as error:  # no value at all: a vote for it was reported that cannot have been given
+            self._post(Unheld(data, f"{error}."))
         else:
             self._post(Held(data))
 

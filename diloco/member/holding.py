@@ -149,14 +149,17 @@ class Holding:
             digests=tuple(value.chunks[chunk].digest for chunk in missing),
         )  # fmt: skip
         progress = self._setting.genesis.sections.deadline.progress
+        wanted = set(missing)
         try:
             async with aclosing(self._setting.endpoint.stream(peer, question, progress=progress)) as frames:
                 async for frame in frames:
-                    if (
-                        frame.chunk in missing
-                        and blake3(frame.data).digest() == value.chunks[frame.chunk].digest
-                    ):
-                        data[frame.chunk] = frame.data
+                    known = frame.chunk in wanted
+                    if not known or blake3(frame.data).digest() != value.chunks[frame.chunk].digest:
+                        raise NodeError(
+                            Code.RND_CHUNK, f"Chunk {frame.chunk} is not what was asked for.", peer=peer
+                        )
+                    data[frame.chunk] = frame.data
+                    wanted.remove(frame.chunk)
         except NodeError as error:
             self._setting.emit("bytes.refused", peer=peer, round=value.round, reason=error.sentence)
 

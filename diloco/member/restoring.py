@@ -227,7 +227,14 @@ class Restoring:
         """Offer what a newly applied round makes useful, and stop offering what is too old.
 
         The reduced bytes of the round can be asked for at once; a checkpoint once a value names its digest as base.
+        It is for the others: where the disk fails they have less to fetch here, and this member goes on.
         """
+        try:
+            self._offer(value)
+        except (NodeError, OSError) as error:
+            self._setting.emit("offer.failed", round=value.round, reason=str(error))
+
+    def _offer(self, value: Value) -> None:
         if value.chunks and self._reduced.has(value):
             path = self._reduced.path(value.epoch, value.round, value.chunks)
             sizes = _sizes(self._setting, self._setting.grid)

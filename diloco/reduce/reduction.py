@@ -237,13 +237,16 @@ class Reduction:
         return [c for c, o in enumerate(self._owners) if o == owner and c not in self.frames]
 
     async def _copies(self, peer: str, chunks: list[int], accept: Callable[[Frame], None]) -> None:
+        wanted = set(chunks)
         try:
             request = self._request(wait=False)(tuple(chunks))
             stream = self._setting.streams.stream(PeerId(peer), request, progress=self._setting.progress)
             async with aclosing(stream) as frames:
                 async for frame in frames:
-                    if frame.chunk in chunks:
-                        accept(frame)
+                    if frame.chunk not in wanted:
+                        raise NodeError(Code.RND_CHUNK, f"Chunk {frame.chunk} was not asked for.", peer=peer)
+                    accept(frame)
+                    wanted.remove(frame.chunk)
         except NodeError as error:
             self._setting.note("copies.refused", peer=peer, code=str(error.code), reason=error.sentence)
 

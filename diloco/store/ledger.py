@@ -92,7 +92,7 @@ class Ledger:
         """What was decided in a round, of the highest epoch that has it; a reset decides nothing of its round."""
         row = self._db.execute(
             "SELECT decided FROM decided WHERE round = ? AND NOT reset ORDER BY epoch DESC LIMIT 1",
-            (round_number,),
+            (_stored(round_number),),
         ).fetchone()
         return None if row is None else self._read(row[0])
 
@@ -100,7 +100,7 @@ class Ledger:
         """Certified values after one, in the chain's order (epoch, then round), at most ``limit``."""
         rows = self._db.execute(
             "SELECT decided FROM decided WHERE epoch > ? OR (epoch = ? AND round > ?) ORDER BY epoch, round LIMIT ?",
-            (epoch, epoch, round_number, limit),
+            (_stored(epoch), _stored(epoch), _stored(round_number), limit),
         ).fetchall()
         return (self._read(row[0]) for row in rows)
 
@@ -135,6 +135,11 @@ class Ledger:
 
     def _read(self, data: bytes) -> Certified:
         return from_message(decode(Decided, data))
+
+
+def _stored(number: int) -> int:
+    """A number that a peer asks for, within what SQLite can hold; no stored one is near the bounds."""
+    return max(-(2**63), min(number, 2**63 - 1))
 
 
 def to_message(certified: Certified) -> Decided:

@@ -11,7 +11,7 @@ from node.network import Network
 from protocol.errors import Code, NodeError
 from shardcast.client import fetch
 from shardcast.expect import Expect
-from shardcast.manifest import build_manifest
+from shardcast.manifest import Manifest, build_manifest
 from shardcast.shelf import Shelf
 
 NAME = "corpus"
@@ -61,6 +61,19 @@ def _unpack(genesis: Genesis, corpus: Corpus, path: Path) -> None:
 
 
 def _offer(genesis: Genesis, corpus: Corpus, path: Path, shelf: Shelf) -> None:
-    if not path.exists():
+    manifest = _whole(genesis, path)
+    if manifest is None:
+        shelf.remove(NAME)  # it shares its bytes with the file
         write_whole(path, (corpus.read(file) for file in genesis.files))
-    shelf.add(build_manifest(path, NAME, [file.size for file in genesis.files]), path)
+        manifest = build_manifest(path, NAME, [file.size for file in genesis.files])
+    shelf.add(manifest, path)
+
+
+def _whole(genesis: Genesis, path: Path) -> Manifest | None:
+    """What describes the file of the whole corpus; None when it is not there or damaged."""
+    try:
+        manifest = build_manifest(path, NAME, [file.size for file in genesis.files])
+    except NodeError:
+        return None
+    digests = [bytes.fromhex(file.digest) for file in genesis.files]
+    return manifest if [shard.digest for shard in manifest.shards] == digests else None

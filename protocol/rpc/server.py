@@ -5,7 +5,9 @@ import inspect
 import logging
 import types
 import typing
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +99,7 @@ class Router(grpc.GenericRpcHandler):  # type: ignore[misc]
     def __init__(self, endpoint: "Endpoint") -> None:
         self._endpoint = endpoint
         self._methods: dict[str, Any] = {}
+        self._calls: Counter[PeerId] = Counter()
         self.running: set[asyncio.Task[Any]] = set()
 
     def add(self, route: Route) -> None:
@@ -111,13 +114,13 @@ class Router(grpc.GenericRpcHandler):  # type: ignore[misc]
         if route.spec.stream:
 
             async def stream(raw: bytes, call: _Call) -> None:
-                await self._guarded(self._stream(route, raw, call), call, route.spec)
+                await self._guarded(self._stream, route, raw, call)
 
             self._methods[method] = grpc.unary_stream_rpc_method_handler(stream)
         else:
 
             async def unary(raw: bytes, call: _Call) -> bytes:
-                answer: bytes = await self._guarded(self._unary(route, raw, call), call, route.spec)
+                answer: bytes = await self._guarded(self._unary, route, raw, call)
                 return answer
 
             self._methods[method] = grpc.unary_unary_rpc_method_handler(unary)
@@ -126,23 +129,40 @@ class Router(grpc.GenericRpcHandler):  # type: ignore[misc]
         """Answers which handler a call has; None is answered with UNIMPLEMENTED."""
         return self._methods.get(handler_call_details.method)
 
-    async def _guarded(self, work: Any, call: _Call, spec: Spec) -> Any:
-        task = asyncio.current_task()
+    async def _guarded(
+        self, answer: Callable[[Route, bytes, _Call, PeerId], Any], route: Route, raw: bytes, call: _Call
+    ) -> Any:
+        task, name = asyncio.current_task(), route.spec.name
         assert task is not None
         self.running.add(task)
         try:
-            return await work
+            peer = self._peer_of(call)
+            with self._place(peer):
+                return await answer(route, raw, call, peer)
         except NodeError as error:
             failure = error
         except Exception:
-            _log.exception("the handler of %s failed", spec.name)
-            failure = NodeError(Code.NET_INTERNAL, f"The peer failed while it handled {spec.name}.")
+            _log.exception("the handler of %s failed", name)
+            failure = NodeError(Code.NET_INTERNAL, f"The peer failed while it handled {name}.")
         finally:
             self.running.discard(task)
         await abort(call, failure)
 
-    async def _unary(self, route: Route, raw: bytes, call: _Call) -> bytes:
-        message, context = self._admit(route.spec, raw, call)
+    @contextmanager
+    def _place(self, peer: PeerId) -> Iterator[None]:
+        """One of the calls that a peer may have open here at the same time."""
+        if self._calls[peer] >= limits.MAX_CALLS_OF_PEER:
+            raise NodeError(Code.NET_RATE, f"{self._calls[peer]} calls of {peer} are open already.")
+        self._calls[peer] += 1
+        try:
+            yield
+        finally:
+            self._calls[peer] -= 1
+            if not self._calls[peer]:
+                del self._calls[peer]
+
+    async def _unary(self, route: Route, raw: bytes, call: _Call, peer: PeerId) -> bytes:
+        message, context = self._admit(route.spec, raw, call, peer)
         reply = await route.function(message, context)
         if route.spec.replies is None:
             return b""
@@ -151,8 +171,8 @@ class Router(grpc.GenericRpcHandler):  # type: ignore[misc]
             await self._endpoint.throttle.take(len(answer))
         return answer
 
-    async def _stream(self, route: Route, raw: bytes, call: _Call) -> None:
-        message, context = self._admit(route.spec, raw, call)
+    async def _stream(self, route: Route, raw: bytes, call: _Call, peer: PeerId) -> None:
+        message, context = self._admit(route.spec, raw, call, peer)
         replies: AsyncIterator[Any] = route.function(message, context)
         throttle = self._endpoint.throttle if route.spec.plane is Plane.BULK else None
         task = asyncio.current_task()
@@ -177,9 +197,8 @@ class Router(grpc.GenericRpcHandler):  # type: ignore[misc]
             timer.stop()
             await replies.aclose()  # type: ignore[attr-defined]
 
-    def _admit(self, spec: Spec, raw: bytes, call: _Call) -> tuple[Any, Context]:
+    def _admit(self, spec: Spec, raw: bytes, call: _Call, peer: PeerId) -> tuple[Any, Context]:
         endpoint = self._endpoint
-        peer = self._peer_of(call)
         if spec.audience != "anyone" and not endpoint.audience(peer, spec.audience):
             raise NodeError(
                 Code.NET_AUDIENCE, f"{spec.name} is for {spec.audience} only, and {peer} is none."

@@ -104,9 +104,8 @@ async def test_a_member_cut_off_pauses_commits_nothing_and_follows_after_healing
 async def test_two_halves_never_both_go_on(tmp_path: Path) -> None:
     async with fleet(tmp_path, 4, heavy_tailed, tiny_genesis(rounds=4)) as crowd:
         left = crowd.posts[:2]
-        crowd.posts[0].on(
-            "commit", lambda: setattr(crowd, "cut", lambda a, b: (a in left) != (b in left)), round=1
-        )
+        await crowd.until(lambda: all(post.round >= 2 for post in crowd.posts))  # one chain on both sides
+        crowd.cut = lambda a, b: (a in left) != (b in left)
         await crowd.until(lambda: sum(post.round >= 3 for post in crowd.posts) >= 2)
         ahead = [post for post in crowd.posts if post.round >= 3]
         assert ahead in (left, crowd.posts[2:]), "one side goes on, the other waits"
@@ -129,3 +128,20 @@ async def test_a_member_whose_state_went_wrong_takes_the_others(tmp_path: Path) 
         await crowd.all_finished()
         assert victim.of("diverged")
         assert victim.digests()[5] == crowd.posts[0].digests()[5]
+
+
+async def test_a_member_that_cannot_apply_a_round_while_more_are_decided_follows(tmp_path: Path) -> None:
+    """Cut off, it learns of several rounds at once, when it still believes all others dead."""
+    async with fleet(tmp_path, 4, heavy_tailed, tiny_genesis(rounds=8)) as crowd:
+        late = crowd.posts[2]
+        await crowd.until(lambda: late.round >= 2)
+        holders = late.member._outer._holders
+        late.member._outer._holders = lambda number: []  # nobody to ask
+        crowd.cut = lambda a, b: late in (a, b)
+        others = [post for post in crowd.posts if post is not late]
+        await crowd.until(lambda: all(post.round >= 5 for post in others))
+        crowd.cut = lambda a, b: False
+        await crowd.until(lambda: bool(late.of("apply.waits")) and late.round >= 5)
+        late.member._outer._holders = holders
+        await crowd.all_finished()
+        crowd.check_equal()
