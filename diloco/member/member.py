@@ -256,13 +256,12 @@ class Member:
 
     def _renew(self, certified: Certified) -> None:
         value = certified.value
-        self.ledger.append(certified)
         self._mail.settle()
         self.setting.emit(
             "reset", epoch=value.epoch, round=value.round, value=certified.digest.hex(),
             electorate=[e.peer for e in value.electorate],
         )  # fmt: skip
-        self._tasks.spawn(self._outer.restate(certified), "new epoch")
+        self._outer.renew(certified)
 
     def _seen(self, peer: PeerId) -> None:
         self.setting.emit("peer.seen", peer=peer)

@@ -5,6 +5,7 @@ it from where it was.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
 from diloco.member.applying import Applied, Applying
@@ -64,6 +65,7 @@ class Outer:
         self._state, self._holders, self._post = state, holders, post
         self._workers = asyncio.Lock()
         self._decided: asyncio.Queue[Certified] = asyncio.Queue()
+        self._unstored: deque[Certified] = deque()
         self._applied: Applied | None = None
         self._evaluating = False
         self._evaluated = -1
@@ -78,12 +80,15 @@ class Outer:
 
     def decide(self, certified: Certified) -> None:
         """Queue a decided round."""
+        self._unstored.append(certified)
         self._decided.put_nowait(certified)
 
     async def run(self) -> None:
         """Apply decided rounds until cancelled."""
         while True:
             certified = await self._decided.get()
+            if certified.value.epoch < self._state().epoch:
+                continue  # a reset came meanwhile: `restate` goes where it says
             async with self._workers:
                 await self._training.interrupt()
                 await self._apply(certified)
@@ -99,7 +104,7 @@ class Outer:
     async def _apply(self, certified: Certified) -> None:
         value, clock = certified.value, self._setting.clock
         began = clock()
-        await self._store(certified)
+        await self._store()
         while self._applied is None or self._applied.round <= value.round:
             try:
                 chunks = await self._holding.gather(value, None, self._holders(value.round))
@@ -113,12 +118,12 @@ class Outer:
         await asyncio.to_thread(self._restoring.offer, value)
         self._report(self._applied, clock() - began)
 
-    async def _store(self, certified: Certified) -> None:
-        """Put a certificate into the ledger, however long the disk is full: nobody applies what it cannot keep."""
-        while True:
+    async def _store(self) -> None:
+        """Put all certificates into the ledger, however long the disk is full: nobody applies what it cannot keep."""
+        while self._unstored:
             try:
-                self._ledger.append(certified)
-                return
+                self._ledger.append(self._unstored[0])
+                self._unstored.popleft()
             except NodeError as error:
                 if error.code != Code.STO_FULL:
                     raise
@@ -152,6 +157,7 @@ class Outer:
         """Restore the state after the tip, however long it takes; with the workers held."""
         while True:
             self._applied = None  # what is in memory may be older from here on
+            await self._store()  # all that was decided: the way to the tip leads over it
             tip = self._state().value
             try:
                 self._applied = await self._restoring.restore(tip, self._holders(tip.round), base)

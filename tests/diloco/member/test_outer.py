@@ -1,0 +1,115 @@
+"""The outer state follows the decided rounds, whatever else is decided while it does."""
+
+import asyncio
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+from diloco.member.applying import Applied
+from diloco.member.outer import Outer
+from diloco.rounds.certificate import Certified
+from diloco.rounds.statements import Value
+from protocol.errors import Code, NodeError
+from protocol.units import Digest
+
+NONE = Digest(bytes(32))
+
+
+def decided(number: int, epoch: int = 0) -> Certified:
+    value = Value(epoch=epoch, round=number, previous=b"", base=b"")
+    return Certified(value, b"", bytes([epoch, number]))
+
+
+def applied(number: int) -> Applied:
+    return Applied(number, NONE, NONE, NONE)
+
+
+class World:
+    """What an outer state stands in: bytes that cannot be had, a ledger, a way to restore along it."""
+
+    def __init__(self) -> None:
+        self.tip = decided(3)
+        self.stored: list[Certified] = []
+        self.full = False
+        self.steps: list[int] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        setting: Any = SimpleNamespace(
+            clock=lambda: 0.0,
+            emit=lambda kind, **fields: self.events.append((kind, fields)),
+            bytes_sent=lambda: (0, 0),
+        )
+        nothing: Any = SimpleNamespace(
+            interrupt=self.wait, settle=self.wait, gather=self.gather, append=self.append, apply=self.apply,
+            restore=self.restore, offer=lambda value: None, spawn=lambda work, name: asyncio.ensure_future(work),
+        )  # fmt: skip
+        self.outer = Outer(
+            setting, nothing, nothing, nothing, nothing, nothing, nothing, nothing,
+            state=lambda: SimpleNamespace(epoch=self.tip.value.epoch, value=self.tip.value),  # type: ignore[arg-type, return-value]
+            holders=lambda number: [], post=lambda event: None,
+        )  # fmt: skip
+        self.outer.begin(applied(4))
+
+    async def wait(self, *what: Any) -> None:
+        await asyncio.sleep(0)
+
+    async def gather(self, value: Value, *rest: Any) -> list[bytes]:
+        raise NodeError(Code.SHC_NO_HOLDER, "The bytes cannot be had any more.")
+
+    def append(self, certified: Certified) -> None:
+        if self.full:
+            raise NodeError(Code.STO_FULL, "The disk is full.")
+        self.stored.append(certified)
+
+    def apply(self, number: int, chunks: Any) -> Applied:
+        self.steps.append(number)
+        return applied(number + 1)
+
+    async def restore(self, tip: Value, holders: Any, base: bytes | None = None) -> Applied:
+        if tip.round >= 4 and tip.round not in [certified.value.round for certified in self.stored]:
+            raise NodeError(Code.RND_CHAIN, f"The ledger has no value of round {tip.round}.")
+        return applied(tip.round + 1)
+
+    async def until(self, round_number: int) -> None:
+        running = asyncio.ensure_future(self.outer.run())
+        try:
+            async with asyncio.timeout(5):
+                while self.outer.reached != round_number:
+                    await asyncio.sleep(0.01)
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+
+async def test_rounds_that_are_decided_while_bytes_are_missing_are_known_to_the_restore() -> None:
+    world = World()
+    for number in (4, 5, 6):
+        world.tip = decided(number)
+        world.outer.decide(world.tip)
+    await world.until(7)
+    assert world.stored == [decided(4), decided(5), decided(6)]
+
+
+async def test_a_round_that_a_reset_made_void_is_not_applied() -> None:
+    world = World()
+    world.outer.decide(decided(4))
+    world.tip = decided(3, epoch=1)
+    world.outer.renew(world.tip)
+    world.outer.decide(decided(4, epoch=1))
+    world.tip = decided(4, epoch=1)
+    await world.until(5)
+    assert world.steps == []
+    assert world.stored == [decided(4), decided(3, epoch=1), decided(4, epoch=1)]
+
+
+async def test_a_reset_waits_for_room_on_the_disk() -> None:
+    world = World()
+    world.full = True
+    world.tip = decided(3, epoch=1)
+    world.outer.renew(world.tip)
+    await asyncio.sleep(0.05)
+    assert world.stored == [] and world.events[-1][0] == "ledger.waits"
+    world.full = False
+    async with asyncio.timeout(5):
+        while world.stored != [world.tip]:
+            await asyncio.sleep(0.01)
