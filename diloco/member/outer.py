@@ -16,6 +16,7 @@ from diloco.member.training import Training
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Contribution, Event, StateReady, Tick, Trained
 from diloco.rounds.state import State
+from diloco.rounds.statements import Value
 from diloco.store.ledger import Ledger
 from protocol.errors import Code, NodeError
 from protocol.units import PeerId
@@ -88,7 +89,7 @@ class Outer:
         while True:
             certified = await self._decided.get()
             if certified.value.epoch < self._state().epoch:
-                continue  # a reset came meanwhile: `restate` goes where it says
+                continue  # a reset came meanwhile: `renew` goes where it says
             async with self._workers:
                 await self._training.interrupt()
                 await self._apply(certified)
@@ -130,11 +131,16 @@ class Outer:
                 self._setting.emit("ledger.waits", code=str(error.code), reason=error.sentence)
                 await asyncio.sleep(_PAUSE)
 
-    async def restate(self, certified: Certified) -> None:
+    def renew(self, certified: Certified) -> None:
+        """Queue the beginning of a new epoch."""
+        self._unstored.append(certified)
+        self._tasks.spawn(self._restate(certified.value), "new epoch")
+
+    async def _restate(self, value: Value) -> None:
         """Report the state that a new epoch begins from; restore it where this member was ahead or beside."""
-        value = certified.value
         async with self._workers:
             await self._training.interrupt()
+            await self._store()
             if (
                 self._applied is None
                 or self._applied.round != value.round + 1
