@@ -180,9 +180,7 @@ class Daemon:
         await member.started.wait()
         if member.state is None or member.setting.me not in member.state.value.banned:
             await member.banned.wait()
-        raise NodeError(
-            Code.RND_BANNED, f"The run's operator banned this node ({self._network and self._network.me})."
-        )
+        raise NodeError(Code.RND_BANNED, f"The run's operator banned this node ({member.setting.me}).")
 
     def _roles(self) -> tuple[str, ...]:
         roles = set(self._runfile.node.roles)

@@ -13,7 +13,7 @@ from diloco.reduce.gathering import Attempt
 from diloco.reduce.gathering import Setting as ReduceSetting
 from diloco.reduce.messages import Header
 from diloco.reduce.reduction import Reduction
-from diloco.rounds.events import Event, Held, Reduced, Unheld
+from diloco.rounds.events import Event, Held, Reduce, Reduced, Unheld
 from diloco.rounds.planning import Plan, parse_value
 from diloco.rounds.state import State
 from diloco.rounds.statements import Reassign
@@ -62,10 +62,11 @@ class Exchange:
             note=setting.emit,
         )
 
-    async def reduce(self, attempt: int, leader: str, plan: Plan) -> None:
+    async def reduce(self, asked: Reduce) -> None:
         """Run the reduce of a free proposal; the leader reports when it holds every chunk, durably."""
         emit, clock = self._setting.emit, self._setting.clock
-        which = Attempt(self._state().epoch, self._state().round, attempt, leader, plan)
+        plan, leader, attempt = asked.plan, asked.leader, asked.attempt
+        which = Attempt(asked.epoch, asked.round, attempt, leader, plan)
         mine = any(entry.peer == self._setting.me for entry in plan.roster)
         reduction = Reduction(self._reducing, which, self._holding.frozen if mine else None, self._move)
         emit(
@@ -84,7 +85,7 @@ class Exchange:
         entries = reduction.entries
         if entries:
             await asyncio.to_thread(self._holding.store.write, which.epoch, which.round, entries, data)
-        self._post(Reduced(attempt, entries))
+        self._post(Reduced(which.epoch, which.round, attempt, entries))
 
     def _move(self, order: Reassign) -> None:
         sealed = self._seal(order)

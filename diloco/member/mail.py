@@ -25,13 +25,11 @@ class Mail:
     def __init__(self, setting: Setting, tasks: Tasks) -> None:
         self._setting, self._tasks = setting, tasks
         self._queues: dict[PeerId, asyncio.Queue[Any]] = {}
-        self._undecided: dict[tuple[str, int], Sealed[Any]] = {}
+        self._undecided: dict[type[Any], Sealed[Any]] = {}
 
     def say(self, sealed: Sealed[Any], peers: Iterable[PeerId]) -> None:
         """Send a statement of an undecided round, and keep it for ``repeat``; a later one of its kind replaces it."""
-        kind = type(sealed.message).__name__
-        self._undecided = {key: kept for key, kept in self._undecided.items() if key[0] != kind}
-        self._undecided[kind, sealed.message.attempt] = sealed
+        self._undecided[type(sealed.message)] = sealed
         for peer in peers:
             self.tell(peer, sealed)
 

@@ -48,7 +48,7 @@ from diloco.rounds.events import (
 )
 from diloco.rounds.machine import advance
 from diloco.rounds.state import Ballot, State
-from diloco.rounds.statements import Lease, Order, Ready
+from diloco.rounds.statements import Decided, Lease, Order, Ready, Vote
 from diloco.rounds.waiting import Waiting, waiting
 from diloco.store.checkpoints import Checkpoints
 from diloco.store.ledger import Ledger, to_message
@@ -216,11 +216,15 @@ class Member:
         if self.state is not None or self._events.qsize() < _EARLY:
             self.post(Arrived(sealed))
 
-    def decided(self, message: Any) -> None:
-        """Someone showed a decided value."""
+    def decided(self, message: Decided) -> None:
+        """Someone showed a decided value.
+
+        Raises:
+            NodeError: It is a start record, which this member waits for, and does not hold.
+        """
         if self.state is None:
             if self.ledger.tip() is None and message.start:
-                self.ledger.append(self._chain.read_start(message.start))
+                self.ledger.append(self._chain.read(None, message))
             return
         try:
             certified = self._chain.read(self.state.tip, message)
@@ -239,8 +243,7 @@ class Member:
     def give_order(self, sealed: Sealed[Order]) -> None:
         """Take an order and give it to all members."""
         self.ordered(sealed)
-        for peer in self._audience():
-            self._mail.tell(peer, sealed)
+        self._tell_all(sealed)
 
     def give_reset(self, raw: bytes) -> None:
         """Take a reset and give it to all members.
@@ -251,8 +254,7 @@ class Member:
         assert self.state is not None
         certified = self._chain.read_reset(self.state.tip, raw)
         self.post(ResetCame(certified))
-        for peer in self._audience():
-            self._mail.tell(peer, self._seal(to_message(certified)))
+        self._tell_all(self._seal(to_message(certified)))
 
     def _renew(self, certified: Certified) -> None:
         value = certified.value
@@ -284,12 +286,15 @@ class Member:
     def _take(self, event: Event) -> None:
         assert self.state is not None
         self.state, effects = advance(self.state, event, self.setting.clock())
+        silent = False
         for effect in effects:
+            if silent and isinstance(effect, Say):
+                continue
             try:
                 self._carry_out(effect)
             except NodeError as error:  # what cannot be written is not said: the node abstains
                 self.setting.emit("abstain", code=str(error.code), reason=error.sentence)
-                break
+                silent = True
         self._outer.work()
 
     def _carry_out(self, effect: Effect) -> None:
@@ -298,8 +303,8 @@ class Member:
                 self.ledger.save_promise(effect)
             case Say(body):
                 self._say(body)
-            case Reduce(attempt, leader, plan):
-                self._tasks.spawn(self._exchange.reduce(attempt, leader, plan), f"reduce {attempt}")
+            case Reduce():
+                self._tasks.spawn(self._exchange.reduce(effect), f"reduce {effect.attempt}")
             case Abandon():
                 self._tasks.spawn(self._holding.abandon(), "abandon")
             case Fetch(value, plan):
@@ -308,10 +313,10 @@ class Member:
                 self._commit(certified, spent)
             case Renew(certified):
                 self._renew(certified)
-            case Answer(peer, round_number):
-                self._answer(PeerId(peer), round_number)
+            case Answer(peer, epoch, round_number):
+                self._answer(PeerId(peer), epoch, round_number)
             case CatchUp(peer):
-                self.catch_up(PeerId(peer))
+                self._catch_up(PeerId(peer))
             case Resync(base):
                 self._tasks.spawn(self._outer.resync(base), "resync")
             case Note(kind, fields):
@@ -330,7 +335,7 @@ class Member:
             if body.commitment:
                 self._holding.frozen_for = (body.epoch, body.round)
             self.setting.emit("ready.sent", round=body.round, attempt=body.attempt)
-        elif type(body).__name__ == "Vote":
+        elif isinstance(body, Vote):
             self.setting.emit("vote", round=body.round, attempt=body.attempt, value=body.value.hex())
         self.post(Arrived(sealed))
         self._mail.say(sealed, self._audience())
@@ -341,6 +346,10 @@ class Member:
         value = self.state.value
         named = {PeerId(e.peer) for e in value.electorate} | {PeerId(peer) for peer in value.members}
         return (named | set(self.setting.peers())) - {self.setting.me}
+
+    def _tell_all(self, sealed: Sealed[Any]) -> None:
+        for peer in self._audience():
+            self._mail.tell(peer, sealed)
 
     def _commit(self, certified: Certified, spent: bool) -> None:
         value = certified.value
@@ -353,23 +362,22 @@ class Member:
             roster=[entry.peer for entry in value.roster], tokens=value.tokens, partial_tokens=value.partial_tokens,
             electorate=[e.peer for e in value.electorate], spent=spent,
         )  # fmt: skip
-        for peer in self._audience():
-            self._mail.tell(peer, self._seal(to_message(certified)))
         self._outer.decide(certified)
+        self._tell_all(self._seal(to_message(certified)))
         if self.setting.me in value.banned:
             self.setting.emit("banned", code=str(Code.RND_BANNED), round=value.round)
             self.banned.set()
 
-    def _answer(self, peer: PeerId, round_number: int) -> None:
+    def _answer(self, peer: PeerId, epoch: int, round_number: int) -> None:
         """Send a peer that is behind the certificates since, at most once a second."""
         now = self.setting.clock()
         if now - self._answered.get(peer, -1.0) < 1.0:
             return
         self._answered[peer] = now
-        for certified in self.ledger.after(0, round_number - 1, 8):
+        for certified in self.ledger.after(epoch, round_number - 1, 8):
             self._mail.tell(peer, self._seal(to_message(certified)))
 
-    def catch_up(self, peer: PeerId) -> None:
+    def _catch_up(self, peer: PeerId) -> None:
         """Ask a peer that is ahead for the certificates since; one question at a time."""
         if not self._catching_up and self.state is not None:
             self._catching_up = True
@@ -396,7 +404,7 @@ class Member:
             self._telling.phase(self.waiting(), state.round, state.attempt)
             for peer, beat in self.presence.heard.items():
                 if (beat.epoch, beat.round) > (state.epoch, state.round) and peer not in self.presence.dead:
-                    self.catch_up(peer)
+                    self._catch_up(peer)
             await asyncio.sleep(TICK.total_seconds())
 
     async def _repeat(self) -> None:

@@ -57,6 +57,8 @@ class Arrived:
 class Reduced:
     """The leader holds every reduced chunk of an attempt, durably."""
 
+    epoch: int
+    round: int
     attempt: int
     chunks: tuple[ReducedChunk, ...]
 
@@ -163,6 +165,8 @@ class Say:
 class Reduce:
     """Begin the reduce of a free proposal."""
 
+    epoch: int
+    round: int
     attempt: int
     leader: str
     plan: Plan
@@ -211,6 +215,7 @@ class Answer:
     """A peer spoke of a decided round: send it the certificates from that round on."""
 
     peer: str
+    epoch: int
     round: int
 
 

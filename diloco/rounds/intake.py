@@ -66,7 +66,7 @@ def _on_trained(state: State, event: Trained, now: float) -> Step:
 def _on_reduced(state: State, event: Reduced, now: float) -> Step:
     attempt = event.attempt
     if (
-        attempt != state.attempt
+        (event.epoch, event.round, attempt) != (state.epoch, state.round, state.attempt)
         or state.plan is None
         or state.leader(attempt) != state.me
         or not state.votes_here
@@ -142,7 +142,7 @@ def _on_arrived(state: State, event: Arrived, now: float) -> Step:
     state = replace(state, gone=state.gone - {sealed.sender}) if sealed.sender in state.gone else state
     here, theirs = (state.epoch, state.round), (body.epoch, body.round)
     if theirs < here:
-        answer: list[Effect] = [] if sealed.sender == state.me else [Answer(sealed.sender, body.round)]
+        answer: list[Effect] = [] if sealed.sender == state.me else [Answer(sealed.sender, *theirs)]
         return state, answer
     if theirs > here:
         return state, [CatchUp(sealed.sender)]
@@ -188,7 +188,7 @@ def _on_proposal(state: State, sealed: Sealed[Proposal], now: float) -> Step:
     state, effects = moves.adopt(state, attempt, now)
     state = replace(state, proposal=sealed, plan=plan, forced=choice.value)
     if plan is not None:
-        return state, [*effects, Reduce(attempt, sealed.sender, plan)]
+        return state, [*effects, Reduce(state.epoch, state.round, attempt, sealed.sender, plan)]
     if sealed.sender == state.me:
         held = value_digest(choice.value) in state.held
         state, more = (

@@ -219,14 +219,14 @@ class Swarm:
                 node.disk.promise = effect
             case Say(body):
                 self._say(node, body)
-            case Reduce(attempt, leader, plan):
-                if leader == node.name:
-                    self._reduce(node, attempt, plan)
+            case Reduce():
+                if effect.leader == node.name:
+                    self._reduce(node, effect)
             case Fetch(value, _):
                 self._fetch(node, value)
             case Commit(certified, spent):
                 self._commit(node, certified, spent)
-            case Answer(peer, round_number):
+            case Answer(peer, _, round_number):
                 self._send_chain(node, peer, round_number)
             case CatchUp(peer):
                 other = self.nodes.get(peer)
@@ -261,8 +261,8 @@ class Swarm:
                 self.later(self.delay * (0.5 + self.random.random()), other.name, Arrived(sealed))
                 self.later(self.delay, other.name, Seen(node.name))
 
-    def _reduce(self, node: Node, attempt: int, plan: planning.Plan) -> None:
-        life, round_number = node.life, node.state.round
+    def _reduce(self, node: Node, asked: Reduce) -> None:
+        life, round_number, plan = node.life, asked.round, asked.plan
 
         def done() -> None:
             if node.life != life or node.state.round != round_number:
@@ -278,7 +278,8 @@ class Swarm:
                 ReducedChunk(digest=blake3(named + bytes((c, round_number))).digest(), included=bits)
                 for c in range(len(CHUNKS))
             )
-            self.feed(node.name, Reduced(attempt, chunks if plan.roster else ()))
+            held = chunks if plan.roster else ()
+            self.feed(node.name, Reduced(asked.epoch, asked.round, asked.attempt, held))
 
         self.at(self.now + 1.0 + self.random.random(), done)
 
