@@ -10,7 +10,7 @@ from diloco.outer_step import outer_step
 from diloco.store.checkpoints import Checkpoints, Floats
 from diloco.store.ledger import Ledger
 from diloco.store.reduced import ReducedStore
-from node.joining import GENESIS_FILE
+from node.joining import GENESIS_FILE, read_genesis
 from protocol.errors import Code, NodeError
 
 
@@ -29,14 +29,13 @@ def export_node(folder: Path, to: Path) -> int:
     Raises:
         NodeError: ``STO_CORRUPT`` when the state cannot be rebuilt from what is on disk.
     """
-    path = folder / GENESIS_FILE
-    if not path.exists():
+    if not (folder / GENESIS_FILE).exists():
         raise NodeError(
             Code.CFG_USAGE,
             f"{folder} is not a node's data directory.",
             fix="Name the --dir of a node that took part.",
         )
-    genesis = Genesis.parse(path.read_bytes())
+    genesis = read_genesis(folder)
     round_number, params = committed_parameters(folder, genesis)
     export(to, genesis, params)
     print(f"Wrote the model after {round_number} rounds to {to}.")

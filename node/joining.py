@@ -9,7 +9,7 @@ from pathlib import Path
 from diloco.genesis import Genesis
 from diloco.member.admission import read_admission
 from diloco.member.setting import Emit
-from diloco.store.files import write_whole
+from diloco.store.files import read_whole, write_whole
 from node.machine import software_version
 from node.messages import AskAdmission
 from node.network import PROTOCOL, Network
@@ -53,9 +53,8 @@ async def find_run(network: Network, folder: Path, join: tuple[str, ...], say: S
         NodeError: ``DIR_BOOTSTRAP`` when the peer is in no run,
             ``NET_VERSION``, ``CFG_GENESIS_INVALID``.
     """
-    path = folder / GENESIS_FILE
-    if path.exists():
-        return Genesis.parse(path.read_bytes())
+    if (folder / GENESIS_FILE).exists():
+        return read_genesis(folder)
     say("joining", "genesis", "Fetching the run's description from the peer that --join names.")
     trusted = tuple(PeerId(address.rsplit("/p2p/", 1)[1]) for address in join if "/p2p/" in address)
     await network.publish()
@@ -66,8 +65,27 @@ async def find_run(network: Network, folder: Path, join: tuple[str, ...], say: S
         raise NodeError(
             Code.CFG_GENESIS_INVALID, f"{record.peer} sent another genesis than its record names."
         )
-    write_whole(path, [data])
+    write_whole(folder / GENESIS_FILE, [data])
     return genesis
+
+
+def read_genesis(folder: Path) -> Genesis:
+    """The genesis in a node's folder.
+
+    Raises:
+        NodeError: ``CFG_GENESIS_INVALID`` when it is damaged, ``STO_UNWRITABLE`` when it cannot be read.
+    """
+    path = folder / GENESIS_FILE
+    try:
+        return Genesis.parse(read_whole(path))
+    except NodeError as error:
+        if error.code != Code.CFG_GENESIS_INVALID:
+            raise
+        raise NodeError(
+            error.code,
+            f"{path} is damaged: {error.sentence}",
+            fix="Copy it from another node of the run, or move it away and start this node with --join.",
+        ) from error
 
 
 async def find_admission(
@@ -84,7 +102,7 @@ async def find_admission(
     """
     path = folder / ADMISSION_FILE
     if path.exists():
-        raw = path.read_bytes()
+        raw = read_whole(path)
         with suppress(NodeError):
             read_admission(raw, genesis.run_id, genesis.operator, network.me)
             return raw

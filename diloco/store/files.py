@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and reading them."""
 
 import errno
 import os
@@ -6,6 +6,22 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from protocol.errors import Code, NodeError
+
+
+def read_whole(path: Path) -> bytes:
+    """A file's bytes.
+
+    Raises:
+        NodeError: ``STO_UNWRITABLE`` when this user cannot read it.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise NodeError(
+            Code.STO_UNWRITABLE,
+            f"{path} cannot be read: {error.strerror}.",
+            fix="Give the user that runs the node the right to read and write all of its data directory.",
+        ) from error
 
 
 def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> None:

@@ -103,6 +103,18 @@ def test_a_damaged_identity(place: Cluster, run_file: Callable[..., Path]) -> No
     assert "identity.key" in command("init", run_file(), "--dir", folder).refused("E-ID-002")
 
 
+@pytest.mark.parametrize(("mode", "code"), [(0o600, "E-CFG-005"), (0o000, "E-STO-002")])
+def test_a_genesis_that_is_damaged_or_not_readable(
+    place: Cluster, run_file: Callable[..., Path], mode: int, code: str
+) -> None:
+    genesis = place.folder / "node" / "genesis.json"
+    genesis.parent.mkdir()
+    genesis.write_text("{")
+    genesis.chmod(mode)
+    ended = command("run", run_file(), "--dir", genesis.parent, privileged=False)
+    assert str(genesis) in ended.refused(code)
+
+
 @pytest.mark.parametrize(
     ("key", "size", "code"), [("memory", "100 MB", "E-SYS-001"), ("disk", "1 MB", "E-SYS-002")]
 )
