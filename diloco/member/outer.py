@@ -88,11 +88,9 @@ class Outer:
         """Apply decided rounds until cancelled."""
         while True:
             certified = await self._decided.get()
-            if certified.value.epoch < self._state().epoch:
-                continue  # a reset came meanwhile: `renew` goes where it says
             async with self._workers:
                 await self._training.interrupt()
-                await self._apply(certified)
+                await self._apply(certified.value)
             if self._decided.empty():
                 self._ready()
 
@@ -102,11 +100,11 @@ class Outer:
 
     # ---- the state
 
-    async def _apply(self, certified: Certified) -> None:
-        value, clock = certified.value, self._setting.clock
+    async def _apply(self, value: Value) -> None:
+        clock = self._setting.clock
         began = clock()
         await self._store()
-        while self._applied is None or self._applied.round <= value.round:
+        while self._stands(value) and (self._applied is None or self._applied.round <= value.round):
             try:
                 chunks = await self._holding.gather(value, None, self._holders(value.round))
                 self._applied = await asyncio.to_thread(self._applying.apply, value.round, chunks)
@@ -115,9 +113,15 @@ class Outer:
                     "apply.waits", code=str(error.code), round=value.round, reason=error.sentence
                 )
                 await self._restore()
+        if self._applied is None or not self._stands(value):
+            return
         await self._holding.settle(value.round)
         await asyncio.to_thread(self._restoring.offer, value)
         self._report(self._applied, clock() - began)
+
+    def _stands(self, value: Value) -> bool:
+        """Whether no new epoch has begun since a value was decided; `renew` goes where that one says."""
+        return value.epoch == self._state().epoch
 
     async def _store(self) -> None:
         """Put all certificates into the ledger, however long the disk is full: nobody applies what it cannot keep."""

@@ -32,6 +32,7 @@ class World:
         self.stored: list[Certified] = []
         self.full = False
         self.steps: list[int] = []
+        self.asked: list[int] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
         setting: Any = SimpleNamespace(
             clock=lambda: 0.0,
@@ -53,6 +54,8 @@ class World:
         await asyncio.sleep(0)
 
     async def gather(self, value: Value, *rest: Any) -> list[bytes]:
+        self.asked.append(value.round)
+        await asyncio.sleep(0)
         raise NodeError(Code.SHC_NO_HOLDER, "The bytes cannot be had any more.")
 
     def append(self, certified: Certified) -> None:
@@ -100,6 +103,20 @@ async def test_a_round_that_a_reset_made_void_is_not_applied() -> None:
     await world.until(5)
     assert world.steps == []
     assert world.stored == [decided(4), decided(3, epoch=1), decided(4, epoch=1)]
+
+
+async def test_a_reset_ends_the_wait_for_the_bytes_of_a_void_round() -> None:
+    world = World()
+    world.tip = decided(4)
+    world.outer.decide(world.tip)
+    running = asyncio.ensure_future(world.outer.run())
+    while not world.asked:
+        await asyncio.sleep(0)
+    world.tip = decided(2, epoch=1)
+    world.outer.renew(world.tip)
+    await asyncio.sleep(0.1)
+    assert not running.done() and world.asked == [4]
+    running.cancel()
 
 
 async def test_a_reset_waits_for_room_on_the_disk() -> None:
