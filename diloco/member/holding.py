@@ -7,7 +7,7 @@ vote and the rounds before are on disk.
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import timedelta
 
 from blake3 import blake3
@@ -47,7 +47,7 @@ class Holding:
         self.frozen: Frozen | None = None
         self.frozen_for = (0, -1)
         self.reduction: Reduction | None = None
-        self._old: list[Reduction] = []
+        self._kept: dict[bytes, tuple[int, bytes]] = {}  # round and bytes of abandoned reduces, by digest
         self._change = asyncio.Condition()
 
     # ---- the current round
@@ -62,26 +62,23 @@ class Holding:
 
     async def abandon(self) -> None:
         """Stop the running reduce; what it holds can still be asked for by name."""
-        reduction, self.reduction = (
-            self.reduction,
-            None,
-        )  # before anything is awaited: another may begin meanwhile
+        reduction = self.reduction
+        self.reduction = None  # before anything is awaited: another may begin meanwhile
         if reduction is not None:
-            self._old.append(reduction)
+            number = reduction.attempt.round
+            self._kept |= {digest: (number, data) for digest, data in reduction.named.items()}
             await reduction.close()
 
     async def settle(self, round_number: int) -> None:
         """Forget the bytes of a decided round in memory; those of its value are on disk."""
         if self.reduction is not None and self.reduction.attempt.round <= round_number:
             await self.abandon()
-        self._old = [old for old in self._old if old.attempt.round > round_number]
+        self._kept = {digest: kept for digest, kept in self._kept.items() if kept[0] > round_number}
 
-    def _named(self, chunk: int, digest: bytes) -> bytes | None:
-        for reduction in (*([self.reduction] if self.reduction else []), *reversed(self._old)):
-            frame = reduction.frames.get(chunk)
-            if frame is not None and blake3(frame.data).digest() == digest:
-                return frame.data
-        return None
+    def _named(self, digest: bytes) -> bytes | None:
+        if self.reduction is not None and (data := self.reduction.named.get(digest)) is not None:
+            return data
+        return self._kept[digest][1] if digest in self._kept else None
 
     async def gather(self, value: Value, plan: Plan | None, holders: list[PeerId]) -> list[bytes]:
         """Every chunk that a value names, checked and durable on disk.
@@ -107,7 +104,7 @@ class Holding:
         asked_all = 0
         while True:
             for chunk, entry in enumerate(value.chunks):
-                if chunk not in data and (found := self._named(chunk, entry.digest)) is not None:
+                if chunk not in data and (found := self._named(entry.digest)) is not None:
                     data[chunk] = found
             missing = [chunk for chunk in range(len(value.chunks)) if chunk not in data]
             if not missing:
@@ -208,11 +205,12 @@ class Holding:
         certified = self._ledger.get(message.round)
         stored = certified.value if certified is not None and self.store.has(certified.value) else None
         for chunk, digest in zip(message.chunks, message.digests, strict=True):
-            data = self._named(chunk, digest)
+            data = self._named(digest)
             known = (
                 stored is not None and chunk < len(stored.chunks) and stored.chunks[chunk].digest == digest
             )
             if data is None and stored is not None and known:
-                data = await asyncio.to_thread(self.store.chunk, stored, chunk)
+                with suppress(OSError):  # pruned meanwhile
+                    data = await asyncio.to_thread(self.store.chunk, stored, chunk)
             if data is not None:
                 yield Frame(chunk=chunk, data=data)

@@ -60,6 +60,7 @@ from shardcast.service import Service, attach
 from shardcast.shelf import Shelf
 
 _BAN_PATIENCE = 10.0  # seconds in which a banned node that starts asks whether it still is
+_MOST_ASKED = 3  # peers that are asked for certificates at the same time
 _EARLY = 64  # events that wait for a member which is still finding chain and state
 
 
@@ -111,7 +112,7 @@ class Member:
         self._boot = setting.endpoint.boot
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._answered: dict[str, float] = {}
-        self._catching_up = False
+        self._asking: set[PeerId] = set()
 
     # ---- life
 
@@ -378,9 +379,9 @@ class Member:
             self._mail.tell(peer, self._seal(to_message(certified)))
 
     def _catch_up(self, peer: PeerId) -> None:
-        """Ask a peer that is ahead for the certificates since; one question at a time."""
-        if not self._catching_up and self.state is not None:
-            self._catching_up = True
+        """Ask a peer that is ahead for the certificates since; few at a time, so that a silent one holds up nobody."""
+        if len(self._asking) < _MOST_ASKED and peer not in self._asking and self.state is not None:
+            self._asking.add(peer)
             self._tasks.spawn(self._ask_for_more(peer), "catching up")
 
     async def _ask_for_more(self, peer: PeerId) -> None:
@@ -392,7 +393,7 @@ class Member:
             self.setting.emit("chain.refused", peer=peer, code=str(error.code), reason=error.sentence)
         finally:
             await asyncio.sleep(0.2)
-            self._catching_up = False
+            self._asking.discard(peer)
 
     # ---- clock and reports
 

@@ -196,13 +196,13 @@ class Restoring:
             return await asyncio.to_thread(self._read, number)
         raise NodeError(Code.SHC_NO_HOLDER, "No member offers a checkpoint that this node can use yet.")
 
-    async def _offered(self, peer: PeerId) -> list[int]:
+    async def _offered(self, peer: PeerId) -> set[int]:
         try:
             listing = await self._setting.endpoint.request(peer, AskList(prefix="checkpoint/"))
         except NodeError:
-            return []
+            return set()
         names = [entry.name.removeprefix("checkpoint/") for entry in listing.objects]
-        return [int(name) for name in names if name.isdigit()]
+        return {int(name) for name in names if name.isascii() and name.isdigit()}
 
     # ---- reduced bytes
 

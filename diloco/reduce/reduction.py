@@ -30,6 +30,12 @@ class Reduction:
         attempt: Which reduce.
         frozen: This member's contribution, if it has one.
         announce: Gives a reassignment to all members (the leader calls it).
+
+    Attributes:
+        frames: Reduced chunks that are held, verified.
+        named: Their bytes by digest.
+        ended: Set when every chunk is held, or none comes any more.
+        moved: When something last came, seconds of ``time.monotonic``.
     """
 
     def __init__(
@@ -46,6 +52,8 @@ class Reduction:
         self._lost: set[str] = set()
         self._headers: dict[int, Header] = {}
         self.frames: dict[int, Frame] = {}
+        self.named: dict[bytes, bytes] = {}
+        self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._change = asyncio.Condition()
         self.ended = asyncio.Event()
@@ -94,12 +102,14 @@ class Reduction:
             self._setting.note("reduce.failed", round=self.attempt.round, reason=repr(error))
 
     async def close(self) -> None:
-        """Stop all work; frames that are held stay."""
+        """Stop all work, and the answers that wait for it; frames that are held stay."""
+        self._closed = True
         self.ended.set()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._wake()
 
     async def _collect(self, owner: str, chunks: list[int]) -> None:
         patience = self._setting.progress * _OWNER_PATIENCE
@@ -151,6 +161,7 @@ class Reduction:
         if frame.chunk in self.frames:
             return
         self.frames[frame.chunk] = frame
+        self.named[header.digest] = frame.data
         self._headers[frame.chunk] = header
         self._progress()
         self._spawn(self._wake())
@@ -269,12 +280,18 @@ class Reduction:
     # ---- serving
 
     async def serve(self, chunks: tuple[int, ...], *, wait: bool) -> AsyncIterator[Frame]:
-        """Reduced frames in the order asked; waits for those still being reduced, or skips them."""
+        """Reduced frames in the order asked; waits for those still being reduced, or skips them.
+
+        Raises:
+            NodeError: ``RND_CHUNK``: there is no such chunk; ``NET_TIMEOUT``: the reduce ended before it came.
+        """
         for chunk in chunks:
             if chunk >= len(self._owners):
                 raise NodeError(Code.RND_CHUNK, f"There is no chunk {chunk}.")
             if wait:
                 async with self._change:
-                    await self._change.wait_for(lambda chunk=chunk: chunk in self.frames)  # type: ignore[misc]
+                    await self._change.wait_for(lambda chunk=chunk: chunk in self.frames or self._closed)  # type: ignore[misc]
             if chunk in self.frames:
                 yield self.frames[chunk]
+            elif wait:
+                raise NodeError(Code.NET_TIMEOUT, f"Chunk {chunk} is not reduced here any more.")

@@ -6,7 +6,6 @@ digest as base. The newest one that verifies is used; a damaged one falls back t
 
 import json
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -117,12 +116,6 @@ class Checkpoints:
             if body.size != 2 * self._grid.size or file.read(1):
                 raise ValueError("it is cut short or too long")
         return body[: self._grid.size], body[self._grid.size :], bytes.fromhex(meta["digest"])
-
-    def prune(self, keep: int) -> Iterator[int]:
-        """Remove all but the newest ``keep``; yields the rounds removed."""
-        for round_number in self.rounds()[keep:]:
-            self.path(round_number).unlink(missing_ok=True)
-            yield round_number
 
 
 def _bytes(values: Floats) -> memoryview:

@@ -40,7 +40,6 @@ class Ledger:
     """
 
     def __init__(self, path: Path) -> None:
-        self.fresh = not path.exists()
         self._path = path
         try:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)

@@ -38,9 +38,30 @@ async def test_a_reduce_of_a_later_round_that_moves_does_not_hold_up_what_is_mis
     ledger: Any = None
     holding = Holding(setting, store, ledger)
     holding._check_and_store = lambda value, plan, data: None  # type: ignore[method-assign]
-    later: Any = SimpleNamespace(attempt=SimpleNamespace(epoch=0, round=7), frames={}, moved=0.0)
+    later: Any = SimpleNamespace(attempt=SimpleNamespace(epoch=0, round=7), named={}, moved=0.0)
     holding.reduction = later
     value: Any = SimpleNamespace(epoch=0, round=3, chunks=[SimpleNamespace(digest=blake3(BYTES).digest())])
     async with asyncio.timeout(30):
         assert await holding.gather(value, None, ["someone"]) == [BYTES]  # type: ignore[list-item]
     assert peer.asked == 1
+
+
+async def test_bytes_of_an_abandoned_reduce_are_kept_once_until_the_round_is_decided() -> None:
+    holding = Holding(Any, Any, Any)  # type: ignore[arg-type]
+    digest = blake3(BYTES).digest()
+
+    async def close() -> None:
+        return
+
+    for attempt in range(3):
+        where = SimpleNamespace(epoch=0, round=3, attempt=attempt)
+        reduction: Any = SimpleNamespace(attempt=where, named={digest: bytes(BYTES)}, close=close)
+        holding.reduction = reduction
+        assert holding._named(digest) == BYTES
+        await holding.abandon()
+    assert holding._named(digest) == BYTES and len(holding._kept) == 1
+    assert holding._named(b"another") is None
+    await holding.settle(2)
+    assert holding._named(digest) == BYTES
+    await holding.settle(3)
+    assert holding._named(digest) is None
