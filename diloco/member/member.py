@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from diloco.member.applying import Applying
+from diloco.member.beginning import begin
 from diloco.member.chain import Chain
 from diloco.member.exchange import Exchange
 from diloco.member.holding import Holding
@@ -47,7 +47,7 @@ from diloco.rounds.events import (
     Trained,
 )
 from diloco.rounds.machine import advance
-from diloco.rounds.state import Ballot, State
+from diloco.rounds.state import State
 from diloco.rounds.statements import Decided, Lease, Order, Ready, Vote
 from diloco.rounds.waiting import Waiting, waiting
 from diloco.store.checkpoints import Checkpoints
@@ -59,7 +59,6 @@ from protocol.units import PeerId
 from shardcast.service import Service, attach
 from shardcast.shelf import Shelf
 
-_BAN_PATIENCE = 10.0  # seconds in which a banned node that starts asks whether it still is
 _MOST_ASKED = 3  # peers that are asked for certificates at the same time
 _EARLY = 64  # events that wait for a member which is still finding chain and state
 
@@ -109,7 +108,6 @@ class Member:
         self.finished = self._outer.finished
         self.left = asyncio.Event()
         self.banned = asyncio.Event()
-        self._boot = setting.endpoint.boot
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._answered: dict[str, float] = {}
         self._asking: set[PeerId] = set()
@@ -119,8 +117,9 @@ class Member:
     async def run(self) -> None:
         """Find the chain, restore the state, take part until cancelled or left."""
         try:
-            tip = await self._find_chain()
-            await self._begin(tip)
+            self.state, applied = await begin(self.setting, self._chain, self._restoring, self._telling)
+            self.setting.emit("member.joined", round=self.state.round)
+            self._outer.begin(applied)
             self._tasks.spawn(self.presence.run(), "presence")
             self._tasks.spawn(self._outer.run(), "applying")
             self._tasks.spawn(self._tick(), "clock")
@@ -137,65 +136,6 @@ class Member:
     def found(self, start: Certified) -> None:
         """Take the start record that this node wrote."""
         self.ledger.append(start)
-
-    async def _find_chain(self) -> Certified:
-        while (tip := self.ledger.tip()) is None:
-            await self._chain.extend(self.setting.peers())
-            if self.ledger.tip() is None:
-                sentence = (
-                    "Waiting for the start record: the first node writes it when enough members are there."
-                )
-                self._telling.phase(Waiting("joining", "start", sentence), -1, 0)
-                await asyncio.sleep(0.5)
-        await self._chain.extend(self.setting.peers())
-        end = self.setting.clock() + _BAN_PATIENCE
-        while self.setting.me in tip.value.banned and self.setting.clock() < end:
-            await asyncio.sleep(
-                0.5
-            )  # the ban may have been lifted since: ask before believing one's own old tip
-            await self._chain.extend(self.setting.peers())
-            tip = self.ledger.tip() or tip
-        return self.ledger.tip() or tip
-
-    async def _begin(self, tip: Certified) -> None:
-        self._telling.phase(Waiting("joining", "state", "Restoring the outer state."), tip.value.round + 1, 0)
-        fresh = self.ledger.promise() is None
-        while True:
-            try:
-                applied = await self._restoring.restore(tip.value, list(self.setting.peers()))
-                break
-            except NodeError as error:
-                self.setting.emit("restore.waits", code=str(error.code), reason=error.sentence)
-                if not error.retriable and error.code != Code.STO_CORRUPT:
-                    raise
-                await asyncio.sleep(1.0)
-                await self._chain.extend(self.setting.peers())
-                tip = self.ledger.tip() or tip
-        now = self.setting.clock()
-        me = self.setting.me
-        voter = any(e.peer == me for e in tip.value.electorate)
-        state = State(
-            me=me,
-            rules=self.setting.rules,
-            timing=self.setting.timing,
-            boot=self._boot,
-            tip=tip,
-            admission=self.setting.admission,
-            abstains=voter and fresh and tip.value.round >= 0,
-            began=now,
-            attempt_began=now,
-        )
-        promise = self.ledger.promise()
-        if promise is not None and (promise.epoch, promise.round) == (state.epoch, state.round):
-            ballot = None
-            if promise.voted_attempt:
-                ballot = Ballot(promise.voted_attempt - 1, promise.voted_value, promise.voted_close)
-            state = replace(state, promised=promise.promised, recovered=promise.promised, ballot=ballot)
-        self.state = state
-        if tip.value.round >= 0:
-            await asyncio.to_thread(self._restoring.offer, tip.value)
-        self.setting.emit("member.joined", round=state.round)
-        self._outer.begin(applied)
 
     async def drain(self) -> None:
         """Leave in good order, within the genesis' bound, and end ``run``."""
@@ -286,7 +226,15 @@ class Member:
 
     def _take(self, event: Event) -> None:
         assert self.state is not None
-        self.state, effects = advance(self.state, event, self.setting.clock())
+        try:
+            self.state, effects = advance(self.state, event, self.setting.clock())
+        except (
+            Exception
+        ) as error:  # a mistake in the machine is not for others to use: the state is as it was
+            if not isinstance(event, Arrived) or event.sealed.sender == self.setting.me:
+                raise
+            self._failed(f"statement of {event.sealed.sender}", error)
+            return
         silent = False
         for effect in effects:
             if silent and isinstance(effect, Say):

@@ -1,8 +1,9 @@
 """Driving the workers through a lease, and freezing what they leave."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
+from typing import Any
 
 from diloco.member.setting import Setting, Trainer
 from diloco.outer_state import OuterState
@@ -67,7 +68,7 @@ class Training:
         if self.share is None or self.share.lease != lease:
             self.share = Share(lease)
         self._interrupted = self._cut_short = False
-        self._task = asyncio.ensure_future(self._run(self.share, round_number))
+        self._work(self._run(self.share, round_number))
 
     async def interrupt(self) -> None:
         """Stop the workers after their current step; what they did stays in the share."""
@@ -80,7 +81,15 @@ class Training:
     def conclude(self, round_number: int) -> None:
         """Freeze what an interrupted lease has so far, without another step: this node drains."""
         if self.share is not None and not self.running:
-            self._task = asyncio.ensure_future(self._freeze(self.share, round_number))
+            self._work(self._freeze(self.share, round_number))
+
+    def _work(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = asyncio.ensure_future(work)
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._setting.emit("task.failed", task="training", reason=f"{type(error).__name__}: {error}")
 
     def cut_short(self) -> None:
         """End the lease after the current step and give what is there: this node drains."""

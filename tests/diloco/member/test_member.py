@@ -5,6 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diloco.member.messages import Heartbeat
+from diloco.rounds.events import Arrived
+from protocol.envelope import seal
 from tests.diloco.member.fleet import fleet, heavy_tailed, tiny_genesis
 
 
@@ -31,3 +34,17 @@ async def test_a_run_of_one_member_gets_its_own_update_back(tmp_path: Path) -> N
         for number in range(3):
             gradient = heavy_tailed(1, number, post.state)
             assert np.array_equal(post.paths[number + 1], post.paths[number] - gradient)
+
+
+async def test_a_statement_on_which_the_machine_fails_is_dropped_and_the_member_goes_on(
+    tmp_path: Path,
+) -> None:
+    async with fleet(tmp_path, 2, heavy_tailed, tiny_genesis(rounds=3)) as crowd:
+        one, two = crowd.posts
+        await crowd.until(lambda: one.round >= 1)
+        strange = Heartbeat(epoch=0, round=one.round, phase="no statement at all")
+        one.member.post(Arrived(seal(two.identity, crowd.genesis.run_id, strange)))  # type: ignore[arg-type]
+        await crowd.all_finished()
+        crowd.check_equal()
+        (failure,) = one.of("task.failed")
+        assert two.peer in failure["task"]

@@ -1,0 +1,86 @@
+"""How a member begins: the chain of decided rounds, the state after its tip, and what it had promised before."""
+
+import asyncio
+
+from diloco.member.applying import Applied
+from diloco.member.chain import Chain
+from diloco.member.restoring import Restoring
+from diloco.member.setting import Setting
+from diloco.member.telling import Telling
+from diloco.rounds.certificate import Certified
+from diloco.rounds.state import Ballot, State
+from diloco.rounds.waiting import Waiting
+from protocol.errors import Code, NodeError
+
+_LOOK = 0.5  # seconds between questions
+_PAUSE = 1.0  # seconds after a failure
+_BAN_PATIENCE = 10.0  # seconds in which a banned node that starts asks whether it still is
+
+
+async def begin(
+    setting: Setting, chain: Chain, restoring: Restoring, telling: Telling
+) -> tuple[State, Applied]:
+    """Find chain and state, however long it takes.
+
+    Returns:
+        The round machine's first state, and the outer state that was restored for it.
+
+    Raises:
+        NodeError: The state cannot be restored, and asking again is of no use.
+    """
+    tip = await _find_chain(setting, chain, telling)
+    telling.phase(Waiting("joining", "state", "Restoring the outer state."), tip.value.round + 1, 0)
+    while True:
+        try:
+            applied = await restoring.restore(tip.value, list(setting.peers()))
+            break
+        except NodeError as error:
+            setting.emit("restore.waits", code=str(error.code), reason=error.sentence)
+            if not error.retriable and error.code != Code.STO_CORRUPT:
+                raise
+            await asyncio.sleep(_PAUSE)
+            await chain.extend(setting.peers())
+            tip = chain.tip or tip
+    if tip.value.round >= 0:
+        await asyncio.to_thread(restoring.offer, tip.value)
+    return _first_state(setting, chain, tip), applied
+
+
+async def _find_chain(setting: Setting, chain: Chain, telling: Telling) -> Certified:
+    await chain.extend(setting.peers())
+    while (tip := chain.tip) is None:
+        sentence = "Waiting for the start record: the first node writes it when enough members are there."
+        telling.phase(Waiting("joining", "start", sentence), -1, 0)
+        await asyncio.sleep(_LOOK)
+        await chain.extend(setting.peers())
+    end = setting.clock() + _BAN_PATIENCE
+    while setting.me in tip.value.banned and setting.clock() < end:
+        await asyncio.sleep(_LOOK)  # the ban may have been lifted since: one's own tip may be old
+        await chain.extend(setting.peers())
+        tip = chain.tip or tip
+    return tip
+
+
+def _first_state(setting: Setting, chain: Chain, tip: Certified) -> State:
+    """The machine's state after a tip, with the promise and the vote that are on disk (rules 5 and 9)."""
+    me, now, value = setting.me, setting.clock(), tip.value
+    promise = chain.ledger.promise()
+    promised, ballot = -1, None
+    if promise is not None and (promise.epoch, promise.round) == (value.epoch, value.round + 1):
+        promised = promise.promised
+        if promise.voted_attempt:
+            ballot = Ballot(promise.voted_attempt - 1, promise.voted_value, promise.voted_close)
+    return State(
+        me=me,
+        rules=setting.rules,
+        timing=setting.timing,
+        boot=setting.endpoint.boot,
+        tip=tip,
+        admission=setting.admission,
+        abstains=promise is None and value.round >= 0 and any(e.peer == me for e in value.electorate),
+        promised=promised,
+        recovered=promised,
+        ballot=ballot,
+        began=now,
+        attempt_began=now,
+    )
