@@ -2,7 +2,7 @@
 
 import asyncio
 import ipaddress
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -44,18 +44,46 @@ def milliseconds(time: timedelta) -> int:
     return int(time / timedelta(milliseconds=1))
 
 
+def dial(link: "Link") -> grpc.aio.Channel:
+    """A connection to the link's address, over mutual TLS."""
+    slow = link.plane is Plane.BULK
+    options: list[tuple[str, Any]] = [
+        *common_options(limits.KEEPALIVE_BULK if slow else limits.KEEPALIVE_CONTROL),
+        ("grpc.ssl_target_name_override", link.peer),
+        ("grpc.use_local_subchannel_pool", 1),  # so that control and bulk are two connections
+        ("grpc.initial_reconnect_backoff_ms", milliseconds(limits.BACKOFF_FIRST)),
+        ("grpc.max_reconnect_backoff_ms", milliseconds(limits.BACKOFF_LAST)),
+        ("grpc.min_reconnect_backoff_ms", milliseconds(limits.CONNECT_TIMEOUT)),
+        ("grpc.enable_retries", 0),  # what may be said twice is for the caller to know
+        ("grpc.enable_http_proxy", 0),
+    ]
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=link.known.certificate_pem,
+        private_key=link.tls.key_pem,
+        certificate_chain=link.tls.certificate_pem,
+    )
+    return grpc.aio.secure_channel(_target(link.address), credentials, options=options)
+
+
+Dial = Callable[["Link"], grpc.aio.Channel]
+"""Opens the connection of a link: :func:`dial`, or what a test or a tunnel puts in its place."""
+
+
 class Link:
     """One connection to one peer. It reconnects by itself, with jittered back-off."""
 
-    def __init__(self, peer: PeerId, plane: Plane, known: Known, tls: TlsIdentity) -> None:
+    def __init__(
+        self, peer: PeerId, plane: Plane, known: Known, tls: TlsIdentity, dial: Dial = dial
+    ) -> None:
         self.peer = peer
         self.plane = plane
         self.known = known
-        self._tls = tls
+        self.tls = tls
+        self._dial = dial
         self._at = 0
         self._choosing = asyncio.Lock()
         self._methods: dict[str, Any] = {}
-        self.channel = self._open()
+        self.channel = self._dial(self)
 
     @property
     def address(self) -> Address:
@@ -66,25 +94,6 @@ class Link:
         """Takes other addresses of the same peer, the one in use among them."""
         self._at = known.addresses.index(self.address)
         self.known = known
-
-    def _open(self) -> grpc.aio.Channel:
-        slow = self.plane is Plane.BULK
-        options: list[tuple[str, Any]] = [
-            *common_options(limits.KEEPALIVE_BULK if slow else limits.KEEPALIVE_CONTROL),
-            ("grpc.ssl_target_name_override", self.peer),
-            ("grpc.use_local_subchannel_pool", 1),  # so that control and bulk are two connections
-            ("grpc.initial_reconnect_backoff_ms", milliseconds(limits.BACKOFF_FIRST)),
-            ("grpc.max_reconnect_backoff_ms", milliseconds(limits.BACKOFF_LAST)),
-            ("grpc.min_reconnect_backoff_ms", milliseconds(limits.CONNECT_TIMEOUT)),
-            ("grpc.enable_retries", 0),  # what may be said twice is for the caller to know
-            ("grpc.enable_http_proxy", 0),
-        ]
-        credentials = grpc.ssl_channel_credentials(
-            root_certificates=self.known.certificate_pem,
-            private_key=self._tls.key_pem,
-            certificate_chain=self._tls.certificate_pem,
-        )
-        return grpc.aio.secure_channel(_target(self.address), credentials, options=options)
 
     async def prepare(self) -> None:
         """With several addresses, finds one that answers; with one, leaves all to gRPC, which fails at once."""
@@ -97,7 +106,7 @@ class Link:
                 await self.channel.close()
                 self._at = (self._at + 1) % len(self.known.addresses)
                 self._methods.clear()
-                self.channel = self._open()
+                self.channel = self._dial(self)
 
     async def _connected(self) -> bool:
         async def settle() -> bool:
@@ -199,9 +208,10 @@ class IncomingStream:
 class Links:
     """The connections of one endpoint, kept in step with what is trusted."""
 
-    def __init__(self, trust: Trust, tls: TlsIdentity) -> None:
+    def __init__(self, trust: Trust, tls: TlsIdentity, dial: Dial = dial) -> None:
         self._trust = trust
         self._tls = tls
+        self._dial = dial
         self._links: dict[tuple[PeerId, Plane], Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._seen = -1
@@ -226,7 +236,7 @@ class Links:
                 )
             if not known.addresses:
                 raise NodeError(Code.NET_UNREACHABLE, f"Peer {peer} has no address.", peer=peer)
-            link = self._links[peer, plane] = Link(peer, plane, known, self._tls)
+            link = self._links[peer, plane] = Link(peer, plane, known, self._tls, self._dial)
         return link
 
     def _follow_trust(self) -> None:

@@ -12,12 +12,13 @@ import grpc
 import grpc.aio
 
 from protocol import limits
+from protocol.clock import monotonic
 from protocol.envelope import ReplayWindow, Sealed, seal
 from protocol.errors import Code, NodeError
 from protocol.identity import Signer, Verifier, verify
 from protocol.messages.registry import Plane, Role, Spec, spec_of
 from protocol.messages.wire import decode, encode
-from protocol.rpc.channel import VERSION_KEY, Link, Links, common_options, milliseconds
+from protocol.rpc.channel import VERSION_KEY, Dial, Link, Links, common_options, dial, milliseconds
 from protocol.rpc.server import Router, route_of
 from protocol.rpc.throttle import RateLimits, Throttle
 from protocol.tls import TlsIdentity
@@ -56,6 +57,8 @@ class Endpoint:
         upload: Bytes per second for all bulk messages together, None for no limit.
         audience: Who is a member, operator or has a role; a node that is told nothing serves ``anyone`` only.
         verifier: Checks signatures of envelopes.
+        dial: Opens connections.
+        clock: Seconds, by which limits are kept.
 
     Attributes:
         run, audience: May be set at any time.
@@ -75,6 +78,8 @@ class Endpoint:
         upload: Bytes | None = None,
         audience: Audience = only_anyone,
         verifier: Verifier = verify,
+        dial: Dial = dial,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.identity = identity
         self.peer_id = identity.peer_id
@@ -85,13 +90,13 @@ class Endpoint:
         self.listen = listen
         self.audience = audience
         self.verifier = verifier
-        self.throttle = Throttle(upload)
-        self.rates = RateLimits()
+        self.throttle = Throttle(upload, clock=clock)
+        self.rates = RateLimits(clock=clock)
         self.replay = ReplayWindow()
         self.sent: Counter[str] = Counter()
         self.address: Address | None = None
         self._sequences: Counter[PeerId] = Counter()
-        self._links = Links(trust, tls)
+        self._links = Links(trust, tls, dial)
         self._router = Router(self)
         self._server: grpc.aio.Server | None = None
 

@@ -1,9 +1,9 @@
 """One upload limit for everything a node sends in bulk, and one rate limit per peer and message."""
 
 import asyncio
-import time
 from collections.abc import Callable
 
+from protocol.clock import monotonic
 from protocol.units import Bytes, PeerId, Rate
 
 _BURST_SECONDS = 0.05
@@ -18,7 +18,7 @@ class Throttle:
     Used from one event loop.
     """
 
-    def __init__(self, rate: Bytes | int | None, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rate: Bytes | int | None, *, clock: Callable[[], float] = monotonic) -> None:
         """Takes bytes per second, None for no limit."""
         if rate is not None and rate <= 0:
             raise ValueError(f"an upload limit of {rate} bytes per second would send nothing")
@@ -51,7 +51,7 @@ class Throttle:
 class RateLimits:
     """Token buckets per peer and message: how often a verified peer may send what."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._buckets: dict[tuple[PeerId, str], tuple[float, float]] = {}
 
