@@ -5,7 +5,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,45 @@ from protocol.directory.records import SHELVES, Guard, PeerRecord
 from protocol.envelope import Sealed, seal
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity, peer_id_of
-from protocol.units import Address, RunId
+from protocol.paths.choice import Seen
+from protocol.paths.limits import RELAY_BYTES, RELAY_CIRCUITS, RELAY_RESERVATIONS, RELAY_TIME
+from protocol.units import Address, Bytes, PeerId, RunId
 
 _LOOPBACK = Address("127.0.0.1", 0)
 
 
-def _ignore(_: str) -> None:
+def _ignore(_: object) -> None:
     pass
+
+
+@dataclass(frozen=True)
+class DataPlane:
+    """Where this node's data plane listens and by what it is known.
+
+    Attributes:
+        address: Its address on this machine.
+        fingerprint: SHA-256 of its certificate.
+    """
+
+    address: Address
+    fingerprint: bytes
+
+
+@dataclass(frozen=True)
+class RelayService:
+    """What a relay gives: each bound is per peer or per connection, so that none takes the others' part.
+
+    Attributes:
+        circuits: Connections at once for one peer.
+        reservations: Peers that have a place.
+        most: Bytes in each direction of one connection.
+        time: How long one connection lasts.
+    """
+
+    circuits: int = RELAY_CIRCUITS
+    reservations: int = RELAY_RESERVATIONS
+    most: Bytes = RELAY_BYTES
+    time: timedelta = RELAY_TIME
 
 
 class Directory:
@@ -38,10 +70,12 @@ class Directory:
 
     Attributes:
         multiaddrs: Where others reach this directory; any of them is a way in.
+        seen: How peers saw this node when they were last asked.
     """
 
     def __init__(self, identity: Identity, clock: Callable[[], float], link: Link) -> None:
         self.multiaddrs: tuple[str, ...] = ()
+        self.seen: tuple[Seen, ...] = ()
         self._identity = identity
         self._clock = clock
         self._link = link
@@ -63,6 +97,11 @@ class Directory:
         startup: timedelta = STARTUP,
         clock: Callable[[], float] = time.time,
         program: Path | None = None,
+        data: DataPlane | None = None,
+        reach: str = "auto",
+        relays: tuple[str, ...] = (),
+        serve_relay: RelayService | None = None,
+        told: Callable[[dict[str, Any]], None] = _ignore,
     ) -> "Directory":
         """Starts the directory process and joins the swarm.
 
@@ -78,6 +117,12 @@ class Directory:
             startup: How long the network helper may take to start.
             clock: Gives Unix seconds, by which records expire.
             program: Another network helper than the one hivemind brings.
+            data: The data plane to which tunnels of others lead, and which peers are asked to call back.
+            reach: ``auto`` asks the bootstrap peers whether they reach this node; ``direct`` or ``relayed`` says it.
+            relays: Multiaddrs of relays, beside the bootstrap peers, for a node that others do not reach.
+            serve_relay: Makes this node a relay for others.
+            told: Is told of each tunnel: ``{"event": "way", "peer", "plane", "way", "address"}`` when it opened,
+                ``{"event": "no-way", "peer", "plane", "reason"}`` when it could not.
 
         Raises:
             NodeError: ``E-CFG-003`` for a malformed address, ``E-NET-001`` for a taken port, ``E-STO-002`` for a folder
@@ -85,7 +130,7 @@ class Directory:
                 helper's own words for everything else.
         """
         listening = listen_multiaddr(listen)
-        config = {
+        config: dict[str, Any] = {
             "seed": to_text(identity.seed),
             "namespace": namespace,
             "folder": str(_usable(folder)),
@@ -96,15 +141,25 @@ class Directory:
             "startup": startup.total_seconds(),
             "program": str(program or default_program()),
             "operator": None,
+            "reach": reach,
+            "relays": [check_peer_address(address) for address in relays],
+            "data": None,
+            "serves": None,
         }
+        if data is not None:
+            config["data"] = {**data.address._asdict(), "fingerprint": data.fingerprint.hex()}
+        if serve_relay is not None:
+            given = serve_relay
+            config["serves"] = [given.circuits, given.reservations, given.most, given.time.total_seconds()]
         check_port_free(listen)
-        directory = cls(identity, clock, Link(progress))
+        directory = cls(identity, clock, Link(progress, told))
         try:
             ready = await directory._link.start(config, startup + 2 * BOOTSTRAP)
         except BaseException:
             await directory.stop()
             raise
         directory.multiaddrs = tuple(ready["multiaddrs"])
+        directory.seen = tuple(Seen(**seen) for seen in ready["seen"])
         return directory
 
     @property
@@ -247,6 +302,36 @@ class Directory:
         """Asks again where others reach this directory: behind a router that becomes known only after a while."""
         self.multiaddrs = tuple(await self._link.call("multiaddrs"))
         return self.multiaddrs
+
+    async def ask_seen(self) -> tuple[Seen, ...]:
+        """Asks some connected peers how they see this node.
+
+        Raises:
+            NodeError: ``E-DIR-003`` if the directory died.
+        """
+        self.seen = tuple(Seen(**seen) for seen in await self._link.call("seen"))
+        return self.seen
+
+    async def tunnel(self, peer: PeerId, plane: str) -> Address:
+        """The local address whose connections reach a peer's data plane through the network helper.
+
+        Args:
+            peer: The peer.
+            plane: ``control`` or ``bulk``: each has a stream of its own.
+
+        Raises:
+            NodeError: ``E-DIR-003`` if the directory died.
+        """
+        host, port = await self._link.call("tunnel", peer=peer, plane=plane)
+        return Address(host, port)
+
+    async def forget_tunnel(self, peer: PeerId) -> None:
+        """Closes the local addresses of a peer; connections under way go on.
+
+        Raises:
+            NodeError: ``E-DIR-003`` if the directory died.
+        """
+        await self._link.call("forget", peer=peer)
 
     async def stop(self) -> None:
         """Ends the directory, leaving nothing here; what was not withdrawn stays with others until it expires."""

@@ -57,3 +57,6 @@ REPLICAS = 8
 
 MAX_WORDS = 2000
 """Characters of a process's own last words that an error shows."""
+
+MAX_RELAYS = 8
+"""Relays that a node behind a router may choose from."""

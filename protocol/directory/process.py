@@ -21,12 +21,13 @@ from typing import Any
 import msgpack
 
 from protocol.directory.addresses import is_loopback, peer_in, resolved, without_peer
+from protocol.directory.control import Control
 from protocol.directory.frames import error_frame, from_text, read_frame, to_text, write_frame
 from protocol.directory.limits import (
-    BOOTSTRAP,
     MAINTAIN_EVERY,
     MAX_RECORD,
     MAX_RECORDS,
+    MAX_RELAYS,
     MAX_SHELF,
     RECONNECT_EVERY,
     REPLICAS,
@@ -34,11 +35,14 @@ from protocol.directory.limits import (
     RPC,
 )
 from protocol.directory.narrow import import_narrowly
-from protocol.directory.p2pd import Helper, die_with_parent
+from protocol.directory.p2pd import Helper, HelperStanding, die_with_parent
 from protocol.directory.records import SHELVES, Guard, dht_expiry, shelf_key
 from protocol.directory.serving import first, serve
+from protocol.directory.ways import Ways
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
+from protocol.paths.choice import Seen
+from protocol.paths.multiaddr import is_circuit
 from protocol.units import PeerId
 
 import_narrowly()
@@ -48,7 +52,6 @@ import hivemind.dht.protocol as dht_protocol
 from hivemind.dht.routing import DHTID
 from hivemind.dht.storage import DHTLocalStorage, DictionaryDHTValue
 from hivemind.p2p import P2P, PeerID
-from hivemind.p2p.p2p_daemon_bindings.utils import read_pbmsg_safe, write_pbmsg
 from hivemind.proto import p2pd_pb2
 from hivemind.utils.multiaddr import Multiaddr
 
@@ -108,53 +111,6 @@ class _BoundedStorage(DHTLocalStorage):  # type: ignore[misc]
         return bool(super().store_subkey(key, subkey, value, expiration_time))
 
 
-class _Control:
-    """A few control connections to the helper, opened before its socket loses its name."""
-
-    def __init__(self) -> None:
-        self._free: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
-        self._running: set[asyncio.Task[Any]] = set()
-
-    async def open(self, p2p: Any, count: int = 4) -> None:
-        """Opens the connections."""
-        for _ in range(count):
-            self._free.put_nowait(await p2p._client.control.daemon_connector.open_connection())
-
-    async def ask(self, request: Any) -> Any:
-        """One question; if the caller gives up waiting, the connection is used again only after the answer."""
-        task = asyncio.create_task(self._exchange(request))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return await asyncio.shield(task)
-
-    async def _exchange(self, request: Any) -> Any:
-        reader, writer = await self._free.get()
-        await write_pbmsg(writer, request)
-        response = p2pd_pb2.Response()
-        await read_pbmsg_safe(reader, response)
-        self._free.put_nowait((reader, writer))
-        return response
-
-    async def addresses(self) -> list[str]:
-        """The multiaddrs that the helper listens on or was told to announce."""
-        response = await self.ask(p2pd_pb2.Request(type=p2pd_pb2.Request.IDENTIFY))
-        return [str(Multiaddr(address)) for address in response.identify.addrs]
-
-    async def connect(self, peer: str, addresses: list[str]) -> str | None:
-        """Connects to a peer; returns what is wrong, or nothing."""
-        raw = [Multiaddr(address).to_bytes() for address in addresses]
-        wanted = p2pd_pb2.ConnectRequest(peer=PeerID.from_base58(peer).to_bytes(), addrs=raw)
-        try:
-            request = p2pd_pb2.Request(type=p2pd_pb2.Request.CONNECT, connect=wanted)
-            response = await asyncio.wait_for(self.ask(request), BOOTSTRAP.total_seconds())
-        except TimeoutError:
-            return f"no answer within {BOOTSTRAP.total_seconds():.0f} s"
-        if response.type == p2pd_pb2.Response.ERROR:
-            words = " ".join(response.error.msg.split())
-            return words.rpartition("] ")[2][-300:]  # without the dial's preamble
-        return None
-
-
 class Node:
     """One DHT node with its helper."""
 
@@ -167,7 +123,10 @@ class Node:
         self._guard = Guard({key.to_bytes(): shelf for shelf, key in self._keys.items()}, time.time)
         self._set_operator(config["operator"])
         self._own: dict[str, tuple[bytes, float]] = {}
-        self._control = _Control()
+        self._control = Control(p2pd_pb2)
+        self._ways: Ways | None = None
+        self._standing = HelperStanding()
+        self._seen: list[Seen] = []
         self._helper: Helper | None = None
         self._dht: Any = None
         self._maintenance: asyncio.Task[None] | None = None
@@ -185,6 +144,14 @@ class Node:
                 return self.set_operator(frame["operator"])
             case "remember":
                 return self.remember(frame["addresses"])
+            case "tunnel":
+                assert self._ways is not None
+                return await self._ways.tunnel(PeerId(frame["peer"]), frame["plane"])
+            case "forget":
+                assert self._ways is not None
+                return await self._ways.forget(PeerId(frame["peer"]))
+            case "seen":
+                return await self.ask_seen(list(await self._control.connected()))
             case other:
                 raise ValueError(f"no operation {other!r}")
 
@@ -198,24 +165,25 @@ class Node:
         Raises:
             NodeError: ``E-DIR-001`` or ``E-DIR-002``.
         """
-        listen = str(self._config["listen"])
-        self.progress("starting the network helper")
-        self._helper = await Helper.start(
-            program=Path(self._config["program"]),
-            seed=self._identity.seed,
-            public_key=self._identity.public_key,
-            folder=Path(self._config["folder"]),
-            listen=listen,
-            announce=self._config["announce"],
-            private=is_loopback(listen),
-            limit=timedelta(seconds=float(self._config["startup"])),
-            progress=self.progress,
+        listen, bootstrap = str(self._config["listen"]), self._config["bootstrap"]
+        serves, reach, local = self._config["serves"], self._config["reach"], is_loopback(listen)
+        known = () if serves or reach != "relayed" else self._relays()
+        public = reach == "direct" or self._config["announce"] is not None
+        await self._begin(
+            HelperStanding(local=local, public=public, relays=known, serves=tuple(serves) if serves else None)
         )
-        self._emit({"event": "helper", "pid": self._helper.pid})
-        p2p = await P2P.replicate(Multiaddr(self._helper.control))
-        await self._control.open(p2p)
-        self._helper.hide()
-        joined = await self._join(self._config["bootstrap"])
+        joined = await self._join(bootstrap)
+        if not local and not public and not serves:
+            await self.ask_seen([peer_in(address) for address in joined])
+            hidden = reach == "relayed" or (self._seen and all(seen.directory for seen in self._seen))
+            relays = self._relays()
+            if hidden and set(relays) - set(known):
+                self.progress("others do not reach this node: starting again with a place at a relay")
+                await self._end()
+                await self._begin(HelperStanding(relays=relays))
+                joined = await self._join(bootstrap)
+        assert self._helper is not None
+        p2p = await P2P.replicate(Multiaddr(f"/unix{self._helper.door}"))
         _BoundedStorage.bounds = {key: MAX_RECORDS[shelf] for shelf, key in self._keys.items()}
         dht_protocol.DHTLocalStorage = _BoundedStorage
         dht_protocol.DHTProtocol._validate_dictionary = _prune
@@ -240,7 +208,75 @@ class Node:
             raise NodeError(Code.DIR_BOOTSTRAP, sentence) from error
         self.remember(self._config["hints"])
         self._maintenance = asyncio.create_task(self._maintain())
-        return {"event": "ready", "multiaddrs": await self.multiaddrs(), "neighbours": self._neighbours()}
+        return {
+            "event": "ready", "multiaddrs": await self.multiaddrs(), "neighbours": self._neighbours(),
+            "seen": [vars(seen) for seen in self._seen],
+        }  # fmt: skip
+
+    async def _begin(self, standing: HelperStanding) -> None:
+        """Starts the helper, and takes streams from it."""
+        self._standing = standing
+        self.progress("starting the network helper")
+        helper = self._helper = await Helper.start(
+            program=Path(self._config["program"]),
+            seed=self._identity.seed,
+            public_key=self._identity.public_key,
+            folder=Path(self._config["folder"]),
+            listen=str(self._config["listen"]),
+            announce=self._config["announce"],
+            standing=standing,
+            limit=timedelta(seconds=float(self._config["startup"])),
+            progress=self.progress,
+        )
+        self._emit({"event": "helper", "pid": helper.pid})
+        self._control = Control(p2pd_pb2)
+        await self._control.open(helper.door)
+        self._ways = Ways(
+            p2pd_pb2,
+            helper,
+            self._control.ask,
+            self._introduce,
+            self._emit,
+            relay=standing.serves is not None,
+        )
+        await self._ways.start(self._config["data"])
+
+    async def _end(self) -> None:
+        """Ends the helper and everything that goes through it."""
+        if self._ways is not None:
+            await self._ways.stop()
+        self._control.close()
+        if self._helper is not None:
+            await self._helper.stop()
+
+    def _relays(self) -> tuple[str, ...]:
+        """Relays for this node: those it was told, and the peers by which it joins that say they are one."""
+        serving = {seen.by for seen in self._seen if seen.relay}
+        joined = [address for address in self._config["bootstrap"] if peer_in(address) in serving]
+        me = self._identity.peer_id
+        told = dict.fromkeys([*joined, *self._config["relays"]])
+        return tuple(address for address in told if peer_in(address) != me and not is_circuit(address))[
+            :MAX_RELAYS
+        ]
+
+    async def _introduce(self, peer: PeerId) -> str | None:
+        addresses = self._guard.addresses.get(peer)
+        if addresses is None:
+            return "nobody knows where it is"
+        return await self._connect(peer, addresses)
+
+    async def ask_seen(self, peers: list[str]) -> list[dict[str, str]]:
+        """Asks up to three peers how they see this node."""
+        assert self._ways is not None
+        data = self._config["data"]
+        others = [peer for peer in peers if peer != self._identity.peer_id]
+        if data is None or not others:
+            return []
+        port = _port_of(await self._control.addresses())
+        chosen = random.sample(others, min(3, len(others)))
+        answers = await asyncio.gather(*(self._ways.ask_seen(PeerId(peer), data, port) for peer in chosen))
+        self._seen = [answer for answer in answers if answer is not None and answer.host] or self._seen
+        return [vars(seen) for seen in self._seen]
 
     async def ended(self) -> str:
         """Waits until the helper ends by itself, and says how."""
@@ -251,14 +287,21 @@ class Node:
         """Ends the helper."""
         if self._maintenance is not None:
             self._maintenance.cancel()
-        if self._helper is not None:
-            await self._helper.stop()
+        await self._end()
 
     async def multiaddrs(self) -> list[str]:
         """Where others reach this node, with its peer id; loopback only if there is nothing else."""
         every = await self._control.addresses()
-        public = [address for address in every if not is_loopback(address)]
-        return [f"{address}/p2p/{self._identity.peer_id}" for address in public or every]
+        found = [address for address in every if not is_loopback(address)] or every
+        reached = next((seen.host for seen in self._seen if not seen.directory), None)
+        if reached is not None and self._config["announce"] is None:
+            version = 6 if ":" in reached else 4
+            found.insert(0, f"/ip{version}/{reached}/tcp/{_port_of(every)}")
+        if self._standing.relays:
+            connected = await self._control.connected()
+            relays = [address for address in self._standing.relays if peer_in(address) in connected]
+            found = [f"{address}/p2p-circuit" for address in relays] + found
+        return [f"{address}/p2p/{self._identity.peer_id}" for address in dict.fromkeys(found)]
 
     async def publish(self, shelf: str, raw: bytes) -> bool:
         """Stores an own record now and again from time to time. Returns whether any node took it."""
@@ -351,6 +394,15 @@ class Node:
         for peer in random.sample(lost, min(3, len(lost))):
             if await self._connect(peer, self._guard.addresses[peer]) is None:
                 await self._dht.protocol.call_ping(PeerID.from_base58(peer))
+
+
+def _port_of(addresses: list[str]) -> int:
+    """The TCP port on which the helper listens."""
+    for address in addresses:
+        parts = address.split("/")
+        if len(parts) == 5 and parts[3] == "tcp":
+            return int(parts[4])
+    return 0
 
 
 async def _run(link: int) -> int:

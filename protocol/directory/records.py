@@ -52,6 +52,10 @@ class PeerRecord:
     """Where its directory listens, with peer id: a way into the directory."""
     withdrawn: bool = field(15, default=False)
     """The peer left; the record only takes the place of the one before."""
+    reach: str = field(16, default="", max_bytes=16)
+    """How its data plane is dialled: ``direct`` (also if empty) at host and port, or by ``tunnel``."""
+    seen: str = field(17, default="", max_bytes=64)
+    """The address that others see its connections come from; those who are seen as the same share a router."""
 
 
 def shelf_key(namespace: str, shelf: str) -> str:
