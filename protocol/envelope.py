@@ -32,6 +32,8 @@ M = TypeVar("M")
 DOMAIN = "intellect.envelope.1"
 _SIGNED_TAG = b"intellect-node envelope 1\x00"
 _BOOT_BYTES = 16
+_LENGTH = struct.Struct("<H")
+_SHORT = tuple(bytes((length,)) for length in range(limits.MAX_SIGNATURE + 1))
 
 
 @part
@@ -114,6 +116,25 @@ def seal(
     Raises:
         NodeError: ``E-WIRE-001`` for a class that no envelope carries, ``E-WIRE-002`` if the message is too large.
     """
+    raw = seal_raw(signer, run, message, recipient=recipient, boot=boot, sequence=sequence)
+    version = spec_of(type(message)).version
+    return Sealed(message, signer.peer_id, recipient, boot, sequence, run or RunId(""), version, raw)
+
+
+def seal_raw(
+    signer: Signer,
+    run: RunId | None,
+    message: Any,
+    *,
+    recipient: PeerId | None = None,
+    boot: bytes = b"",
+    sequence: int = 0,
+) -> bytes:
+    """As :func:`seal`, for one who only sends the envelope.
+
+    Raises:
+        NodeError: As :func:`seal`.
+    """
     spec = _control_spec(type(message))
     payload = encode(message)
     header = _RuntimeHeader(
@@ -128,8 +149,7 @@ def seal(
         payload=blake3(payload).digest(),
     ).SerializeToString()
     signature = signer.sign(_SIGNED_TAG + header)
-    raw = b"".join((bytes((len(signature),)), signature, struct.pack("<H", len(header)), header, payload))
-    return Sealed(message, signer.peer_id, recipient, boot, sequence, run or RunId(""), spec.version, raw)
+    return b"".join((_SHORT[len(signature)], signature, _LENGTH.pack(len(header)), header, payload))
 
 
 def unseal(
@@ -205,7 +225,7 @@ def _control_spec(cls: type[Any]) -> Spec:
 def _split(raw: bytes) -> tuple[bytes, bytes, bytes]:
     start = 1 + raw[0] if raw else 1
     if len(raw) >= start + 2:
-        (length,) = struct.unpack_from("<H", raw, start)
+        (length,) = _LENGTH.unpack_from(raw, start)
         end = start + 2 + length
         if length <= limits.MAX_HEADER and end <= len(raw):
             return raw[1:start], raw[start + 2 : end], raw[end:]

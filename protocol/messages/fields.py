@@ -39,6 +39,7 @@ class Wanted:
     kind: str | None
     max_items: int | None
     max_bytes: int | None
+    oneof: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +58,7 @@ class FieldSpec:
         max_items: The most items of a tuple or map.
         max_bytes: The most bytes of one text (UTF-8) or bytes value.
         exact_bytes: The only length that is allowed, for digests.
+        oneof: The group of fields of which at most one has a value; None for a field by itself.
     """
 
     name: str
@@ -70,6 +72,7 @@ class FieldSpec:
     max_items: int | None
     max_bytes: int | None
     exact_bytes: int | None
+    oneof: str | None = None
 
 
 class FrozenMap(dict[Any, Any]):
@@ -124,6 +127,10 @@ def read_field(owner: str, name: str, annotation: Any, declared: dataclasses.Fie
         raise declaration_error(f"{where} has max_items but is neither a tuple nor a map.")
     if wanted.max_bytes is not None and kind not in ("string", "bytes"):
         raise declaration_error(f"{where} has max_bytes but is neither text nor bytes.")
+    if wanted.oneof is not None and (shape is not Shape.OPTIONAL or default is not None):
+        raise declaration_error(
+            f"{where} is one of {wanted.oneof!r}, so it is written `X | None`, default=None."
+        )
     presence = shape is Shape.OPTIONAL
     if shape is Shape.ONE and kind != "message" and default is not dataclasses.MISSING:
         presence = default != zero_of(kind, python)
@@ -139,6 +146,7 @@ def read_field(owner: str, name: str, annotation: Any, declared: dataclasses.Fie
         wanted.max_items,
         wanted.max_bytes,
         exact,
+        wanted.oneof,
     )
     if default is not dataclasses.MISSING:
         try:
@@ -262,6 +270,14 @@ def check_length(owner: str, spec: FieldSpec, value: Any) -> None:
         size = len(value.encode()) if isinstance(value, str) else len(value)
         if size > spec.max_bytes:
             raise _invalid(owner, spec, f"has {size} bytes, {spec.max_bytes} are allowed")
+
+
+def check_groups(owner: str, groups: Mapping[str, tuple[str, ...]], held: Mapping[str, Any]) -> None:
+    """Refuses two values in one group of fields of which at most one has a value."""
+    for group, names in groups.items():
+        given = [name for name in names if held[name] is not None]
+        if len(given) > 1:
+            raise NodeError(Code.WIRE_INVALID, f"{owner}.{group} is {' and '.join(given)} at once.")
 
 
 def _whole(value: Any) -> bool:

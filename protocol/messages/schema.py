@@ -48,6 +48,20 @@ def _describe_class(
         _describe_field(field, target, file.package, names)
     for number in sorted(spec.reserved):
         target.reserved_range.add(start=number, end=number + 1)
+    _order_oneofs(target)
+
+
+def _order_oneofs(target: descriptor_pb2.DescriptorProto) -> None:
+    """Declared groups first, then the one-field groups that stand for presence, as protobuf asks."""
+    names = [each.name for each in target.oneof_decl]
+    ordered = sorted(range(len(names)), key=lambda index: names[index].startswith("_"))
+    place = {old: new for new, old in enumerate(ordered)}
+    del target.oneof_decl[:]
+    for old in ordered:
+        target.oneof_decl.add(name=names[old])
+    for each in target.field:
+        if each.HasField("oneof_index"):
+            each.oneof_index = place[each.oneof_index]
 
 
 def _describe_field(
@@ -74,6 +88,12 @@ def _describe_field(
         made.type_name = f"{path}.{_describe_enum(field, target)}"
     if field.shape is Shape.MANY:
         made.label = _Proto.LABEL_REPEATED
+    elif field.oneof is not None:
+        groups = [each.name for each in target.oneof_decl]
+        if field.oneof not in groups:
+            target.oneof_decl.add(name=field.oneof)
+            groups.append(field.oneof)
+        made.oneof_index = groups.index(field.oneof)
     elif field.presence and field.kind != "message":
         made.proto3_optional = True
         made.oneof_index = len(target.oneof_decl)

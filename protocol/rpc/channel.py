@@ -2,7 +2,7 @@
 
 import asyncio
 import ipaddress
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -20,8 +20,6 @@ from protocol.units import Address, PeerId
 
 METHOD_PREFIX = "/intellect.v1/"
 VERSION_KEY = "intellect-version"
-
-_Metadata = tuple[tuple[str, str], ...]
 
 
 def common_options(keepalive: timedelta) -> list[tuple[str, int]]:
@@ -72,9 +70,7 @@ Dial = Callable[["Link"], grpc.aio.Channel]
 class Link:
     """One connection to one peer. It reconnects by itself, with jittered back-off."""
 
-    def __init__(
-        self, peer: PeerId, plane: Plane, known: Known, tls: TlsIdentity, dial: Dial = dial
-    ) -> None:
+    def __init__(self, peer: PeerId, plane: Plane, known: Known, tls: TlsIdentity, dial: Dial = dial) -> None:
         self.peer = peer
         self.plane = plane
         self.known = known
@@ -123,53 +119,54 @@ class Link:
         except TimeoutError:
             return False
 
-    async def unary(self, name: str, raw: bytes, metadata: _Metadata, timeout: timedelta) -> bytes:
+    async def unary(self, name: str, raw: bytes, version: int, timeout: timedelta) -> bytes:
         """One call with one answer.
 
         Raises:
             NodeError: What the peer answered, or why it could not be asked.
         """
-        await self.prepare()
+        if len(self.known.addresses) > 1:
+            await self.prepare()
         method = self._methods.get(name)
         if method is None:
             method = self._methods[name] = self.channel.unary_unary(METHOD_PREFIX + name)
-        call = method(raw, timeout=timeout.total_seconds(), metadata=metadata)
-        answer: bytes = await self.outcome(call, name)
+        try:
+            answer: bytes = await method(raw, timeout=timeout.total_seconds(), metadata=_metadata(version))
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.CancelledError) as error:
+            raise self.failure(error, name) from error
         return answer
 
-    async def open_stream(
-        self, name: str, raw: bytes, metadata: _Metadata, progress: timedelta
-    ) -> "IncomingStream":
-        """One call with a stream of answers, each to come within ``progress`` of being waited for."""
+    async def open(
+        self, name: str, raw: bytes | None, version: int, progress: timedelta, timeout: timedelta | None
+    ) -> "GrpcStream":
+        """A call with a stream; ``raw`` is its one question, None if the questions are a stream, too."""
         await self.prepare()
-        return IncomingStream(
-            self, name, self.channel.unary_stream(METHOD_PREFIX + name)(raw, metadata=metadata), progress
-        )
+        seconds, metadata = None if timeout is None else timeout.total_seconds(), _metadata(version)
+        if raw is None:
+            call = self.channel.stream_stream(METHOD_PREFIX + name)(metadata=metadata, timeout=seconds)
+        else:
+            call = self.channel.unary_stream(METHOD_PREFIX + name)(raw, metadata=metadata, timeout=seconds)
+        return GrpcStream(self, name, call, progress)
 
-    async def outcome(self, call: Awaitable[Any], name: str) -> Any:
-        """What a call answers, with gRPC's errors made ours."""
-        try:
-            return await call
-        except grpc.aio.AioRpcError as error:
-            raise from_call(error, self.peer, name) from error
-        except grpc.aio.UsageError as error:
-            raise self._closed(name) from error
-        except asyncio.CancelledError:
+    def failure(self, error: BaseException, name: str) -> BaseException:
+        """What gRPC raised, made ours; a cancellation of the task itself stays what it is."""
+        if isinstance(error, grpc.aio.AioRpcError):
+            return from_call(error, self.peer, name)
+        if isinstance(error, asyncio.CancelledError):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                raise
-            raise self._closed(
-                name
-            ) from None  # not the task was cancelled, but the connection closed under it
-
-    def _closed(self, name: str) -> NodeError:
+                return error
+        # not the task was cancelled, but the connection closed under it
         return NodeError(
-            Code.NET_UNREACHABLE, f"The connection to {self.peer} was closed: {name}.", peer=self.peer
+            Code.NET_UNREACHABLE,
+            f"The connection to {self.peer} was closed: {name}.",
+            peer=self.peer,
+            message=name,
         )
 
 
-class IncomingStream:
-    """The answers of a call under way."""
+class GrpcStream:
+    """A call under way."""
 
     def __init__(self, link: Link, name: str, call: Any, progress: timedelta) -> None:
         self._link = link
@@ -177,6 +174,37 @@ class IncomingStream:
         self._call = call
         self._progress = progress
         self._timer = ProgressTimer(progress, call.cancel)
+        self._writing = ProgressTimer(progress, call.cancel)
+
+    async def write(self, raw: bytes) -> None:
+        """Sends one message; returns when there is room for the next.
+
+        Raises:
+            NodeError: ``E-NET-003`` if there was none in time; else why the call ended.
+        """
+        self._writing.begin()
+        try:
+            await self._call.write(raw)
+        except (
+            grpc.aio.AioRpcError,
+            grpc.aio.UsageError,
+            asyncio.CancelledError,
+            asyncio.InvalidStateError,
+        ) as error:
+            raise self._failure(error) from error
+        self._writing.end()
+
+    async def end(self) -> None:
+        """Says that nothing more will be written."""
+        try:
+            await self._call.done_writing()
+        except (
+            grpc.aio.AioRpcError,
+            grpc.aio.UsageError,
+            asyncio.CancelledError,
+            asyncio.InvalidStateError,
+        ) as error:
+            raise self._failure(error) from error
 
     async def read(self) -> bytes | None:
         """The next answer, None after the last.
@@ -186,22 +214,30 @@ class IncomingStream:
         """
         self._timer.begin()
         try:
-            frame = await self._link.outcome(self._call.read(), self._name)
-        except NodeError as error:
-            if self._timer.has_expired:
-                peer, seconds = self._link.peer, self._progress.total_seconds()
-                raise NodeError(
-                    Code.NET_TIMEOUT,
-                    f"Peer {peer} sent nothing of {self._name} for {seconds:g} s.",
-                    peer=peer,
-                ) from error
-            raise
+            frame = await self._call.read()
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.CancelledError) as error:
+            raise self._failure(error) from error
         self._timer.end()
         return None if frame is grpc.aio.EOF else frame
+
+    def _failure(self, error: BaseException) -> BaseException:
+        failure = self._link.failure(error, self._name)
+        stalled = self._timer.has_expired or self._writing.has_expired
+        if not stalled or not isinstance(failure, NodeError):
+            return failure
+        peer, seconds = self._link.peer, self._progress.total_seconds()
+        what = "sent" if self._timer.has_expired else "took"
+        return NodeError(
+            Code.NET_TIMEOUT,
+            f"Peer {peer} {what} nothing of {self._name} for {seconds:g} s.",
+            peer=peer,
+            message=self._name,
+        )
 
     def close(self) -> None:
         """Ends the call, if it has not ended."""
         self._timer.stop()
+        self._writing.stop()
         self._call.cancel()
 
 
@@ -229,7 +265,7 @@ class Links:
             self._follow_trust()
         link = self._links.get((peer, plane))
         if link is None:
-            known = self._trust.find(peer)
+            known = self._trust.find(peer, bulk=plane is Plane.BULK)
             if known is None:
                 raise NodeError(
                     Code.NET_UNTRUSTED, f"The certificate of peer {peer} is not known.", peer=peer
@@ -242,7 +278,7 @@ class Links:
     def _follow_trust(self) -> None:
         self._seen = self._trust.version
         for key, link in list(self._links.items()):
-            known = self._trust.find(link.peer)
+            known = self._trust.find(link.peer, bulk=link.plane is Plane.BULK)
             same = known is not None and known.certificate_pem == link.known.certificate_pem
             if same and known is not None and link.address in known.addresses:
                 link.move(known)
@@ -265,6 +301,11 @@ class Links:
         await asyncio.gather(
             *(link.channel.close() for link in links), *self._closing, return_exceptions=True
         )
+
+
+def _metadata(version: int) -> tuple[tuple[str, str], ...] | None:
+    """What is declared beside a call: nothing for version 1, since a header costs as much as a small message."""
+    return None if version == 1 else ((VERSION_KEY, str(version)),)
 
 
 def _target(address: Address) -> str:

@@ -14,6 +14,7 @@ class ProgressTimer:
 
     def __init__(self, limit: timedelta, expired: Callable[[], object]) -> None:
         self._loop = asyncio.get_running_loop()
+        self.limit = limit
         self._limit = limit.total_seconds()
         self._expired = expired
         self._since: float | None = None

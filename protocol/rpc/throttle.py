@@ -1,7 +1,7 @@
 """One upload limit for everything a node sends in bulk, and one rate limit per peer and message."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from protocol.clock import monotonic
 from protocol.units import Bytes, PeerId, Rate
@@ -28,6 +28,13 @@ class Throttle:
         self.taken = 0
         """Bytes let through so far."""
 
+    def let(self, count: int) -> bool:
+        """Lets bytes through where there is no limit, without the cost of waiting; false where there is one."""
+        if self.rate is not None:
+            return False
+        self.taken += count
+        return True
+
     async def take(self, count: int) -> None:
         """Waits until ``count`` bytes may leave."""
         self.taken += count
@@ -48,23 +55,49 @@ class Throttle:
             raise
 
 
+class Buckets:
+    """Token buckets by key: each holds at most ``burst`` tokens and gains ``per_second`` of them.
+
+    The least recently used are forgotten beyond a bound, so that many keys cost no memory.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._held: dict[Hashable, tuple[float, float]] = {}
+
+    def __len__(self) -> int:
+        """How many keys are remembered."""
+        return len(self._held)
+
+    def left(self, key: Hashable, per_second: float, burst: float) -> float:
+        """The tokens of a key at this moment."""
+        held = self._held.get(key)
+        if held is None:
+            return burst
+        return min(burst, held[0] + (self._clock() - held[1]) * per_second)
+
+    def take(self, key: Hashable, per_second: float, burst: float) -> float:
+        """Takes a token if there is one; the tokens that there were before."""
+        now = self._clock()
+        held = self._held.pop(key, None)
+        tokens = burst if held is None else min(burst, held[0] + (now - held[1]) * per_second)
+        self._held[key] = (tokens - 1.0 if tokens >= 1.0 else tokens, now)  # entered last: order is by use
+        if len(self._held) > _MAX_BUCKETS:
+            del self._held[next(iter(self._held))]
+        return tokens
+
+
 class RateLimits:
     """Token buckets per peer and message: how often a verified peer may send what."""
 
     def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._buckets: dict[tuple[PeerId, str], tuple[float, float]] = {}
+        self._buckets = Buckets(clock)
 
     def allow(self, peer: PeerId, name: str, rate: Rate) -> bool:
         """Whether one more may come now; if so it is counted."""
-        now = self._clock()
-        tokens, then = self._buckets.pop((peer, name), (float(rate.burst), now))
-        tokens = min(float(rate.burst), tokens + (now - then) * rate.per_second)
-        allowed = tokens >= 1.0
-        self._buckets[peer, name] = (
-            tokens - 1.0 if allowed else tokens,
-            now,
-        )  # re-entered last: order is by use
-        if len(self._buckets) > _MAX_BUCKETS:
-            del self._buckets[next(iter(self._buckets))]
-        return allowed
+        return self._buckets.take((peer, name), rate.per_second, rate.burst) >= 1.0
+
+    async def wait(self, peer: PeerId, name: str, rate: Rate) -> None:
+        """Waits until one more may come, and counts it: for the messages of a stream, which are read later."""
+        while (tokens := self._buckets.take((peer, name), rate.per_second, rate.burst)) < 1.0:
+            await asyncio.sleep((1.0 - tokens) / rate.per_second)

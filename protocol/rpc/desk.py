@@ -1,0 +1,281 @@
+"""The served side without a transport: who calls, whether it may, and the handler that answers.
+
+The same desk answers calls that came over gRPC and over a simulated network. What it checks, in this order,
+cheapest first: is the peer at the connection known, has it been wrong too often, does it belong to
+the audience, is its rate kept, is there room; then size, header and signature of the envelope; then the message.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from protocol import limits
+from protocol.envelope import ReplayWindow, Sealed, unseal
+from protocol.errors import Code, NodeError
+from protocol.messages.registry import Plane, Role, Spec
+from protocol.messages.wire import decode
+from protocol.rpc.carrier import Caller, Incoming, Write
+from protocol.rpc.gate import Gate, Strangers
+from protocol.rpc.progress import ProgressTimer
+from protocol.rpc.routes import Route
+from protocol.rpc.throttle import RateLimits
+from protocol.units import PeerId, RunId
+
+if TYPE_CHECKING:
+    from protocol.rpc.endpoint import Endpoint
+
+_log = logging.getLogger(__name__)
+
+_SIGNED_WRONGLY = frozenset(
+    code for code in Code if code.name.startswith("WIRE_") and code is not Code.WIRE_REPLAY
+)
+"""What makes an attempt unverified; a repeated message was verified once and is cheap to tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a handler knows of a message besides its contents.
+
+    Attributes:
+        sender: Who says it, verified: the signer of the envelope; on the bulk plane the peer at the connection.
+        peer: Who delivered it over its authenticated connection. For a statement or topic that was passed on this
+            is not the sender; for everything else it is. Audience and rate are those of this peer; of a topic, those
+            of its sender.
+        sealed: The envelope that came, on the control plane; None on the bulk plane and for a stream of questions.
+        version: The version of the message that the sender speaks.
+        run: The run that this node belongs to.
+    """
+
+    sender: PeerId
+    peer: PeerId
+    sealed: Sealed[Any] | None
+    version: int
+    run: RunId | None = None
+    _left: Callable[[], float | None] = lambda: None
+    _path: Callable[[PeerId], str] = lambda peer: "direct"
+
+    @property
+    def time_left(self) -> float | None:
+        """Seconds until the caller gives up; None if it did not say."""
+        return self._left()
+
+    @property
+    def path(self) -> str:
+        """How the peer is connected: ``direct``, ``punched`` or ``relayed``."""
+        return self._path(self.peer)
+
+
+class Desk:
+    """Finds the handler of a call, checks the call, runs the handler, answers. Used from one event loop."""
+
+    def __init__(self, endpoint: "Endpoint", clock: Callable[[], float]) -> None:
+        self._endpoint = endpoint
+        self._routes: dict[str, Route] = {}
+        self.rates = RateLimits(clock=clock)
+        self.strangers = Strangers(clock=clock)
+        self.gate = Gate()
+        self.replay = ReplayWindow()
+        self.running: set[asyncio.Task[Any]] = set()
+
+    def add(self, route: Route) -> None:
+        """Serves a message.
+
+        Raises:
+            NodeError: ``E-WIRE-001`` if the message has a handler already.
+        """
+        if route.spec.name in self._routes:
+            raise NodeError(Code.WIRE_DECLARATION, f"The message {route.spec.name} has two handlers.")
+        self._routes[route.spec.name] = route
+
+    def find(self, name: str) -> Route | None:
+        """The handler of a message, None if it has none."""
+        return self._routes.get(name)
+
+    def routes(self) -> tuple[Route, ...]:
+        """All handlers."""
+        return tuple(self._routes.values())
+
+    async def answer(self, route: Route, raw: bytes, caller: Caller) -> bytes:
+        """Runs the handler of a call with one question and one answer.
+
+        Raises:
+            NodeError: What the caller is to be told; any other exception of the handler becomes ``E-NET-008``.
+        """
+        spec, endpoint = route.spec, self._endpoint
+        peer = self._known(caller)
+        self._admit(spec, peer)
+        self.gate.enter(peer, route)
+        task = asyncio.current_task()
+        self.running.add(task)  # type: ignore[arg-type]
+        try:
+            message, context = self._read(spec, raw, peer, caller)
+            reply = await route.function(message, context)
+            if spec.replies is None:
+                return b""
+            answer = endpoint.pack_reply(spec, reply)
+            if spec.plane is Plane.BULK:
+                await endpoint.throttle.take(len(answer))
+            return answer
+        except NodeError:
+            raise
+        except Exception as error:
+            raise _internal(spec) from error
+        finally:
+            self.running.discard(task)  # type: ignore[arg-type]
+            self.gate.leave(peer, route)
+
+    async def converse(self, route: Route, incoming: Incoming, caller: Caller, write: Write) -> None:
+        """Runs the handler of a call whose question, answer or both are streams.
+
+        Args:
+            route: The handler.
+            incoming: The questions; one, if the declaration says so.
+            caller: Who asks.
+            write: Takes each answer, and returns when there is room for the next.
+
+        Raises:
+            NodeError: As :meth:`answer`; ``E-NET-003`` if the caller says or reads nothing for too long.
+        """
+        spec, peer = route.spec, self._known(caller)
+        self._admit(spec, peer)
+        self.gate.enter(peer, route)
+        task = asyncio.current_task()
+        assert task is not None
+        self.running.add(task)
+        writing = ProgressTimer(limits.STALL, task.cancel)
+        reading = ProgressTimer(spec.timeout or limits.STALL, task.cancel)
+        try:
+            if spec.asks_stream:
+                questions = self._questions(spec, incoming, peer, caller, reading)
+                context = self._context(peer, caller, peer, None, self._declared(spec, caller))
+                work = route.function(questions, context)
+            else:
+                raw = await anext(incoming, None)
+                if raw is None:
+                    raise NodeError(Code.WIRE_MALFORMED, f"A call of {spec.name} came without its question.")
+                work = route.function(*self._read(spec, raw, peer, caller))
+            if spec.stream:
+                await self._write_all(spec, work, write, writing)
+            else:
+                frame = self._endpoint.pack_reply(spec, await work)
+                if spec.plane is Plane.BULK:
+                    await self._endpoint.throttle.take(len(frame))
+                await write(frame)
+        except NodeError:
+            raise
+        except asyncio.CancelledError:
+            expired = writing.has_expired or reading.has_expired
+            if not expired or task.uncancel() > 0:
+                raise
+            limit, what = (limits.STALL, "read") if writing.has_expired else (reading.limit, "said")
+            raise NodeError(
+                Code.NET_TIMEOUT, f"Nothing of {spec.name} was {what} for {limit.total_seconds():g} s."
+            ) from None
+        except Exception as error:
+            raise _internal(spec) from error
+        finally:
+            writing.stop()
+            reading.stop()
+            self.running.discard(task)
+            self.gate.leave(peer, route)
+
+    async def _write_all(
+        self, spec: Spec, replies: AsyncIterator[Any], write: Write, timer: ProgressTimer
+    ) -> None:
+        pack = self._endpoint.pack_reply
+        throttle = self._endpoint.throttle if spec.plane is Plane.BULK else None
+        try:
+            async for reply in replies:
+                frame = pack(spec, reply)
+                if throttle is not None and not throttle.let(len(frame)):
+                    await throttle.take(len(frame))
+                timer.begin()
+                await write(frame)
+                timer.end()
+        finally:
+            await replies.aclose()  # type: ignore[attr-defined]
+
+    async def _questions(
+        self, spec: Spec, incoming: Incoming, peer: PeerId, caller: Caller, timer: ProgressTimer
+    ) -> AsyncIterator[Any]:
+        """The questions of a stream, each checked as it is read; one beyond the rate is read when it may come."""
+        first = True
+        while True:
+            timer.begin()
+            raw = await anext(incoming, None)
+            timer.end()
+            if raw is None:
+                return
+            if not first and spec.rate is not None:  # the first is the call, which was counted
+                await self.rates.wait(peer, spec.name, spec.rate)
+            first = False
+            yield self._read(spec, raw, peer, caller)[0]
+
+    # --- checks ---------------------------------------------------------------------------------------------------
+
+    def _known(self, caller: Caller) -> PeerId:
+        peer = caller.peer
+        if peer is None:
+            address = caller.address
+            self.strangers.check(address)
+            self.strangers.charge(address)
+            raise NodeError(
+                Code.NET_UNTRUSTED, "The certificate of the caller is not known here, or no longer."
+            )
+        return peer
+
+    def _admit(self, spec: Spec, peer: PeerId) -> None:
+        self.strangers.check(peer)
+        if spec.audience != "anyone" and not self._endpoint.audience(peer, spec.audience):
+            raise NodeError(
+                Code.NET_AUDIENCE, f"{spec.name} is for {spec.audience} only, and {peer} is none."
+            )
+        if spec.rate is not None and not self.rates.allow(peer, spec.name, spec.rate):
+            raise NodeError(Code.NET_RATE, f"{spec.name} came more often than {spec.rate}.")
+
+    def _read(self, spec: Spec, raw: bytes, peer: PeerId, caller: Caller) -> tuple[Any, Context]:
+        """One message as it came: verified and decoded."""
+        endpoint = self._endpoint
+        try:
+            if spec.plane is Plane.BULK:
+                version = self._declared(spec, caller)
+                return decode(spec.cls, raw), self._context(peer, caller, peer, None, version)
+            sealed: Sealed[Any] = unseal(
+                raw, run=endpoint.run, expect=spec.cls, me=endpoint.peer_id, verifier=endpoint.verifier
+            )
+            if sealed.recipient is not None:
+                if sealed.sender != peer:
+                    raise NodeError(
+                        Code.WIRE_WRONG_RECIPIENT,
+                        f"{peer} delivered what {sealed.sender} said to one peer.",
+                    )
+                self.replay.accept(sealed)
+            elif spec.role is Role.REQUEST:
+                raise NodeError(Code.WIRE_WRONG_RECIPIENT, f"The request {spec.name} is addressed to nobody.")
+        except NodeError as error:
+            if error.code in _SIGNED_WRONGLY:
+                self.strangers.charge(peer)
+            raise
+        return sealed.message, self._context(peer, caller, sealed.sender, sealed, sealed.version)
+
+    def _context(
+        self, peer: PeerId, caller: Caller, sender: PeerId, sealed: Sealed[Any] | None, version: int
+    ) -> Context:
+        endpoint = self._endpoint
+        return Context(sender, peer, sealed, version, endpoint.run, caller.time_left, endpoint.path_of)
+
+    def _declared(self, spec: Spec, caller: Caller) -> int:
+        version = caller.version
+        if not spec.understands(version):
+            raise NodeError(
+                Code.NET_VERSION,
+                f"A {spec.name} of version {version} came; this node speaks version {spec.version}.",
+            )
+        return version
+
+
+def _internal(spec: Spec) -> NodeError:
+    _log.exception("the handler of %s failed", spec.name)
+    return NodeError(Code.NET_INTERNAL, f"The peer failed while it handled {spec.name}.")
