@@ -104,7 +104,9 @@ class Member:
             codec=setting.codec,
             streams=LivingStreams(setting.endpoint, self.presence),
             seal=self._seal,
-            unseal=lambda raw: unseal(raw, run=setting.run, expect=Header),
+            unseal=lambda raw: unseal(
+                raw, run=setting.run, expect=Header, verifier=setting.endpoint.verifier
+            ),
             progress=deadline.progress,
             gone=lambda peer: peer in self.presence.dead,
             note=setting.emit,
