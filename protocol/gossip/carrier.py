@@ -42,6 +42,7 @@ class HostCarrier:
         self._host: Any = None
         self._trio: Any = None
         self._cancel: Callable[[], None] | None = None
+        self._thread: threading.Thread | None = None
         self._stopping = False
         self._ended = asyncio.Event()
 
@@ -75,7 +76,7 @@ class HostCarrier:
         carrier = cls(certify_host(identity, sub, boot).raw)
         version = "ip6" if ":" in listen.host else "ip4"
         host = "127.0.0.1" if listen.host == "localhost" else listen.host
-        thread = threading.Thread(
+        thread = carrier._thread = threading.Thread(
             target=carrier._run,
             args=(
                 identity.peer_id,
@@ -119,11 +120,13 @@ class HostCarrier:
         """Closes the host; can be called twice."""
         self._stopping = True
         if self._cancel is not None:
-            self._cancel()
-        if self._trio is not None or not self._ready.done():
+            with suppress(RuntimeError):  # it has ended already
+                self._cancel()
+        if self._thread is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP.total_seconds()):
                     await self._ended.wait()
+                    await asyncio.to_thread(self._thread.join, STOP.total_seconds())
 
     # ---- neighbours
 

@@ -124,7 +124,12 @@ class Host:
         await stack.enter_async_context(background_trio_service(self._router))
         await self._relay.wait_until_ready()
         self._nursery.start_soon(self._tend)
-        (address,) = self._host.get_transport_addrs()[:1]
+        addresses = self._host.get_transport_addrs()
+        if not addresses:  # the library keeps the reason to itself
+            raise OSError(
+                f"it cannot listen at {self._config.listen}; is the port taken?"
+            )
+        address = addresses[0]
         return str(address).rpartition("/p2p/")[0] or str(address)
 
     # ---- what the carrier asks

@@ -5,17 +5,16 @@ This module knows no network. A *carrier* brings messages to neighbours and hand
 """
 
 import asyncio
-import inspect
 import logging
 import random
 import threading
-import typing
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from protocol.clock import monotonic
 from protocol.envelope import Sealed, seal
 from protocol.errors import Code, NodeError
 from protocol.gossip.history import History
@@ -25,8 +24,8 @@ from protocol.gossip.messages import AskRecent, Kept, Recent
 from protocol.identity import Signer, Verifier, verify
 from protocol.messages.fields import declaration_error
 from protocol.messages.registry import Role, Spec, spec_of
-from protocol.rpc.endpoint import Endpoint
-from protocol.rpc.server import Context
+from protocol.rpc import Context, Endpoint
+from protocol.rpc.routes import route_of
 from protocol.units import PeerId, RunId
 
 _log = logging.getLogger(__name__)
@@ -74,6 +73,8 @@ class Gossip:
         peers: Who may be asked.
         boot_of: The boot number in a sender's latest record, if there is one; also called from the carrier's thread.
         verifier: Checks signatures.
+        clock: Monotonic seconds; also called from the carrier's thread.
+        draw: Chooses whom to ask.
 
     Attributes:
         counts: How many messages met which fate: ``accept``, ``published``, ``late``, ``lost``, or an error code.
@@ -90,13 +91,16 @@ class Gossip:
         peers: Callable[[], Iterable[PeerId]] = _nobody,
         boot_of: Callable[[PeerId], bytes | None] = _no_record,
         verifier: Verifier = verify,
+        clock: Callable[[], float] = monotonic,
+        draw: random.Random | None = None,
     ) -> None:
         self.run = run
         self.counts: Counter[str] = Counter()
         self._identity, self._boot = identity, boot
         self._endpoint, self._peers = endpoint, peers
-        self._judge = Judge(run, audience, boot_of=boot_of, verifier=verifier)
-        self._history = History()
+        self._judge = Judge(run, audience, boot_of=boot_of, verifier=verifier, clock=clock)
+        self._history = History(clock)
+        self._draw = draw or random.Random()
         self._lock = threading.Lock()
         self._topics: dict[str, _Topic] = {}
         self._sequences: Counter[str] = Counter()
@@ -118,7 +122,9 @@ class Gossip:
         Raises:
             NodeError: ``E-WIRE-001`` if the function's type does not fit, or the topic has a handler already.
         """
-        spec = _topic_of(function)
+        spec = route_of(function).spec
+        if spec.role is not Role.TOPIC:
+            raise declaration_error(f"{spec.name} is no topic: decorate it with @topic.")
         if spec.name in self._topics:
             raise declaration_error(f"{spec.name} has a handler already.")
         if len(self._topics) >= MAX_TOPICS:
@@ -205,10 +211,11 @@ class Gossip:
         loop = self._loop
         if loop is None or loop.is_closed():
             return verdict
+        call = loop.call_soon if _runs(loop) else loop.call_soon_threadsafe
         if verdict.sealed is not None:
-            loop.call_soon_threadsafe(self._deliver, topic, verdict.sealed, neighbour)
+            call(self._deliver, topic, verdict.sealed, neighbour)
         elif verdict.code in (Code.NET_AUDIENCE, Code.NET_UNTRUSTED, Code.NET_RATE):
-            loop.call_soon_threadsafe(self.ask_soon)
+            call(self.ask_soon)
         return verdict
 
     def _deliver(self, topic: "_Topic", sealed: Sealed[Any], neighbour: PeerId) -> None:
@@ -220,7 +227,9 @@ class Gossip:
     async def _serve(self, topic: "_Topic") -> None:
         while True:
             sealed, neighbour = await topic.queue.get()
-            context = Context(sender=sealed.sender, peer=neighbour, sealed=sealed, version=sealed.version)
+            context = Context(
+                sender=sealed.sender, peer=neighbour, sealed=sealed, version=sealed.version, run=self.run
+            )
             try:
                 await topic.function(sealed.message, context)
             except NodeError as error:
@@ -240,13 +249,13 @@ class Gossip:
         count = ASK_PEERS
         while True:
             peers = list(self._peers())
-            answers = [await self._ask(peer) for peer in random.sample(peers, min(count, len(peers)))]
+            answers = [await self._ask(peer) for peer in self._draw.sample(peers, min(count, len(peers)))]
             self._asking.clear()
             # at the start there may be nobody yet
             wait = ASK_EVERY.total_seconds() if any(answers) or count == 1 else _SOON
             count = 1 if any(answers) else count
             try:
-                async with asyncio.timeout(wait * random.uniform(0.8, 1.2)):
+                async with asyncio.timeout(wait * self._draw.uniform(0.8, 1.2)):
                     await self._asking.wait()
                 count = ASK_PEERS
                 await asyncio.sleep(_SOON)
@@ -291,16 +300,9 @@ class _Topic:
     queue: "asyncio.Queue[tuple[Sealed[Any], PeerId]]"
 
 
-def _topic_of(function: Callable[..., Any]) -> Spec:
-    """The topic that a handler takes, from its type hints."""
-    name = getattr(function, "__qualname__", repr(function))
-    parameters = list(inspect.signature(function).parameters)
-    if len(parameters) != 2 or not inspect.iscoroutinefunction(function):
-        raise declaration_error(f"{name}: write `async def f(message: T, context: Context) -> None`.")
-    taken = typing.get_type_hints(function).get(parameters[0])
-    if not isinstance(taken, type):
-        raise declaration_error(f"{name}: its first parameter needs a topic's class as its type.")
-    spec = spec_of(taken)
-    if spec.role is not Role.TOPIC:
-        raise declaration_error(f"{name}: {spec.name} is no topic: decorate it with @topic.")
-    return spec
+def _runs(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this code runs in that loop."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

@@ -43,7 +43,7 @@ def test_a_good_message_is_accepted_once_and_its_copies_are_nobodys_fault() -> N
 @pytest.mark.parametrize(
     ("raw", "code"),
     [
-        (Speaker().say(News(text="x")) + bytes(4096), Code.WIRE_TOO_LARGE),
+        (Speaker().say(News(text="x")) + bytes(40_000), Code.WIRE_TOO_LARGE),
         (b"garbage", Code.WIRE_MALFORMED),
         (b"", Code.WIRE_MALFORMED),
         (Speaker().say(Rumour(text="x")), Code.WIRE_WRONG_MESSAGE),

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from protocol.gossip import topics
 from protocol.gossip.judging import Judgement
 from protocol.testing import local_endpoints
 from protocol.units import PeerId
@@ -24,6 +25,11 @@ class NoCarrier:
 
     async def stop(self) -> None:
         pass
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "_SOON", 0.05)
 
 
 @pytest.fixture
@@ -99,7 +105,7 @@ async def test_a_peer_that_does_not_answer_or_answers_with_rubbish_harms_nobody(
         for _ in range(10):  # two of the three are asked each time
             asking.gossip.ask_soon()
             try:
-                await asking.hears("true", seconds=4)
+                await asking.hears("true", seconds=1)
                 break
             except TimeoutError:
                 continue

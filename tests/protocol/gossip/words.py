@@ -3,7 +3,7 @@
 from protocol.messages import field, topic
 
 
-@topic("gossip-tests.news", version=1, max_bytes="1 KiB", rate="1000/s", audience="member")
+@topic("gossip-tests.news", version=1, max_bytes="32 KiB", rate="1000/s", audience="member")
 class News:
     text: str = field(1)
 
