@@ -28,6 +28,7 @@ class Node:
         self.identity = Identity.ephemeral() if endpoint is None else endpoint.identity
         self.me = self.identity.peer_id
         self.boot = secrets.token_bytes(16)
+        self._is_member: Callable[[PeerId], bool] = options.pop("is_member", lambda peer: False)
         self.options: dict[str, Any] = {"run": RUN, "audience": members, **options}
         self.gossip = Gossip(self.identity, boot=self.boot, endpoint=endpoint, **self.options)
         self.heard: list[str] = []
@@ -44,8 +45,9 @@ class Node:
         if subscribes:
             self.gossip.handle(self.on_news)
         self.carrier = await HostCarrier.start(
-            self.identity, boot=self.boot, listen=Address("127.0.0.1", 0), receive=self.gossip.receive
-        )
+            self.identity, boot=self.boot, listen=Address("127.0.0.1", 0), receive=self.gossip.receive,
+            is_member=self._is_member,
+        )  # fmt: skip
         await self.gossip.start(self.carrier)
         return self
 
