@@ -65,6 +65,8 @@ class Kind(StrEnum):
     """The reply of a call, or its error."""
     FRAME = "frame"
     """One message of a stream."""
+    TOPIC = "topic"
+    """A published message on one of its hops."""
 
 
 @dataclass(frozen=True)

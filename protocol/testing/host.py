@@ -10,8 +10,11 @@ from protocol import limits
 from protocol.envelope import Sealed
 from protocol.errors import Code
 from protocol.identity import Signer
+from protocol.messages.registry import Role
 from protocol.rpc.endpoint import Endpoint
+from protocol.rpc.routes import route_of
 from protocol.testing.calls import Call, Links, Served
+from protocol.testing.topics import MemoryTopics
 from protocol.testing.trust import MemoryTrust
 from protocol.testing.virtual import OWNER, VirtualLoop
 from protocol.tls import TlsIdentity
@@ -64,9 +67,27 @@ class MemoryEndpoint(Endpoint):
             host.identity, tls, host.trust, boot=boot, listen=address, clock=host.loop.time, **options
         )
         self.host: Host = host
+        self.topics: MemoryTopics | None = None
         self.memory = MemoryCarrier(self)
         in_memory: Any = self.memory
         self.carrier, self._links = in_memory, in_memory.links
+
+    def handle(self, function: H) -> H:
+        """As :meth:`protocol.rpc.Endpoint.handle`; the first topic brings the gossip with it."""
+        if route_of(function).spec.role is Role.TOPIC:
+            self._with_topics()
+        return super().handle(function)
+
+    async def publish(self, message: Any) -> Sealed[Any]:
+        """As :meth:`protocol.rpc.Endpoint.publish`."""
+        await self._with_topics().started
+        return await super().publish(message)
+
+    def _with_topics(self) -> MemoryTopics:
+        if self.topics is None:
+            self.topics = MemoryTopics(self)
+            self.gossip = self.topics.gossip
+        return self.topics
 
     def open(self) -> Address:
         """Serves from now on."""
@@ -206,6 +227,10 @@ class Host:
     async def request(self, peer: PeerId, request: Any, *, timeout: timedelta | None = None) -> Any:
         """As :meth:`protocol.rpc.Endpoint.request`."""
         return await self.endpoint.request(peer, request, timeout=timeout)
+
+    async def publish(self, message: Any) -> Sealed[Any]:
+        """As :meth:`protocol.rpc.Endpoint.publish`."""
+        return await self.endpoint.publish(message)
 
     def stream(
         self, peer: PeerId, request: Any, *, progress: timedelta | None = None

@@ -161,7 +161,7 @@ class Network:
             lost()
         arriving: bytes | None = raw
         if fate.bit is not None:
-            verified = kind is (Kind.FRAME if plane is Plane.BULK else Kind.CALL)
+            verified = kind is Kind.TOPIC or kind is (Kind.FRAME if plane is Plane.BULK else Kind.CALL)
             arriving = flipped(raw, fate.bit) if verified else None
         for delay in fate.delays:
             loop.at(now + delay, deliver, arriving, target.context)
@@ -212,7 +212,7 @@ class Network:
         else:
             delay += conditions.held_back.total_seconds() * draw()
         delays = [delay]
-        if kind is Kind.CALL and conditions.duplication and draw() < conditions.duplication:
+        if kind in (Kind.CALL, Kind.TOPIC) and conditions.duplication and draw() < conditions.duplication:
             delays.append(delay + conditions.held_back.total_seconds() * draw() + _GRAIN)
         return Fate(tuple(delays), bit, overtakable=not ordered)
 

@@ -19,7 +19,7 @@ from protocol.testing.recording import Recorder, Recording, Replayer
 from protocol.testing.signatures import KeyedHashes
 from protocol.testing.trust import Directory
 from protocol.testing.virtual import START, VirtualLoop
-from protocol.units import Address, RunId
+from protocol.units import Address, PeerId, RunId
 
 T = TypeVar("T")
 
@@ -71,6 +71,7 @@ class Swarm:
         self._keyed = KeyedHashes(self.bytes_for("signatures")) if keyed else None
         self.verifier: Verifier = verify if self._keyed is None else self._keyed.verify
         self._listening: dict[Address, Host] = {}
+        self._boots: dict[PeerId, bytes] = {}
 
     # --- nodes ---------------------------------------------------------------------------------------------------
 
@@ -178,7 +179,12 @@ class Swarm:
         """A node booted: everyone learns its new address and certificate."""
         endpoint: MemoryEndpoint = host.endpoint
         self._listening[endpoint.listen] = host
+        self._boots[host.peer_id] = endpoint.boot
         self.known.publish(host.peer_id, endpoint.tls.certificate_pem, endpoint.listen)
+
+    def boot_of(self, peer: PeerId) -> bytes | None:
+        """The boot number of a peer's latest process, as its record says it."""
+        return self._boots.get(peer)
 
     def listening(self, address: Address) -> Host | None:
         """Who is at an address, None if a call there is refused."""
