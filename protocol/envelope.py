@@ -200,17 +200,18 @@ def unseal(
             Code.WIRE_SIGNATURE, f"The signature of a {spec.name} does not verify.", peer=header.sender
         )
     message = decode(cast("type[M]", spec.cls), payload)
-    recipient = PeerId(header.recipient) if header.recipient else None
-    return Sealed(
-        message,
-        sender,
-        recipient,
-        header.boot,
-        header.sequence,
-        RunId(header.run),
-        header.version,
-        bytes(raw),
+    sealed: Sealed[M] = object.__new__(Sealed)  # a frozen dataclass sets its fields one by one; this is for every call
+    sealed.__dict__.update(
+        message=message,
+        sender=sender,
+        recipient=PeerId(header.recipient) if header.recipient else None,
+        boot=header.boot,
+        sequence=header.sequence,
+        run=RunId(header.run),
+        version=header.version,
+        raw=bytes(raw),
     )
+    return sealed
 
 
 def _control_spec(cls: type[Any]) -> Spec:

@@ -13,6 +13,9 @@ MAX_BULK = Bytes.parse("8 MiB")
 MAX_TOPIC = Bytes.parse("64 KiB")
 """The largest ``max_bytes`` that a topic may declare: every node keeps and passes on what is published."""
 
+KEPT_MEMORY = Bytes.parse("64 MiB")
+"""Freed memory that a process which serves or reads bulk streams keeps for the next frames."""
+
 MAX_HEADER = Bytes.parse("1 KiB")
 """The largest header of an envelope."""
 

@@ -7,6 +7,7 @@ cannot be understood is a ``ValueError`` that names the allowed forms.
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import NamedTuple, NewType, Self
 
 PeerId = NewType("PeerId", str)
@@ -133,7 +134,7 @@ class Rate:
         count = int(match[1])
         return cls(count, _PERIODS[match[2]], int(match[3]) if match[3] else count)
 
-    @property
+    @cached_property
     def per_second(self) -> float:
         """Events per second in the long run."""
         return self.count / self.period.total_seconds()

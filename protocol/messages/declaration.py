@@ -19,6 +19,7 @@ from protocol.messages.fields import (
     check_groups,
     checked,
     declaration_error,
+    ordinary,
     read_field,
 )
 from protocol.messages.registry import REGISTRY, Plane, Role, Spec, spec_of
@@ -320,16 +321,29 @@ def _make_dataclass(cls: type[Any], name: str) -> None:
     """Makes the class a frozen dataclass whose values are checked on construction, before its own ``__post_init__``."""
     own: Callable[[Any], None] | None = vars(cls).get("__post_init__")
 
+    quick: list[tuple[str, type[Any], Any, Any]] | None = None
+
     def check_values(self: Any) -> None:
-        owner = type(self).__name__
+        nonlocal quick
+        held = self.__dict__
+        if quick is None:
+            quick = [(each.name, *ordinary(each)) for each in spec_of(type(self)).fields]
+        for name, kind, low, high in quick:
+            value = held[name]
+            if type(value) is not kind or (low is not None and not low <= value <= high):
+                break
+        else:
+            if own is not None:
+                own(self)
+            return
         spec = spec_of(type(self))
         for each in spec.fields:
-            value = getattr(self, each.name)
-            clean = checked(owner, each, value)
+            value = held[each.name]
+            clean = checked(cls.__name__, each, value)
             if clean is not value:
-                object.__setattr__(self, each.name, clean)
+                held[each.name] = clean
         if spec.groups:
-            check_groups(owner, spec.groups, self.__dict__)
+            check_groups(cls.__name__, spec.groups, held)
         if own is not None:
             own(self)
 

@@ -41,14 +41,20 @@ class PlainFrame:
             for field in spec.fields
         ]
         self._by_tag = {
-            field.number << 3 | (0 if field.kind in _NUMBERS else 2): field for field in spec.fields
+            field.number << 3 | (0 if field.kind in _NUMBERS else 2): (
+                field.name,
+                field.python,
+                _NUMBERS.get(field.kind),
+            )
+            for field in spec.fields
         }
-        self._bounded = {
-            field.name: field
+        self._bounded = [
+            (field.name, field)
             for field in spec.fields
             if field.max_bytes is not None or field.exact_bytes is not None
-        }
+        ]
         self._absent = {field.name: _absent(field) for field in spec.fields}
+        self._needed = MISSING in self._absent.values()
 
     @staticmethod
     def fits(spec: Spec) -> bool:
@@ -71,12 +77,13 @@ class PlainFrame:
             if value is None or not (value or present):
                 continue
             if kind == "bytes":
-                pieces += (tag, varint(len(value)), value)
+                size = len(value)
+                pieces += (tag, _SHORT[size] if size < 0x80 else varint(size), value)
             elif kind == "string":
                 text = value.encode()
                 pieces += (tag, varint(len(text)), text)
             else:
-                pieces += (tag, varint(value))
+                pieces += (tag, _SHORT[value] if value < 0x80 else varint(value))
         return b"".join(pieces)
 
     def read(self, data: bytes) -> dict[str, Any] | None:
@@ -85,42 +92,42 @@ class PlainFrame:
         Raises:
             NodeError: ``E-WIRE-004`` if a value breaks a bound.
         """
-        held = dict(self._absent)
-        position, end = 0, len(data)
-        seen = 0
+        held = self._absent.copy()
+        by_tag = self._by_tag
+        position, end, left = 0, len(data), len(by_tag)
         while position < end:
-            tag = data[position]
-            position += 1
-            field = self._by_tag.get(tag)
-            seen += 1
-            if field is None or seen > len(self._fields) or position >= end:
+            known = by_tag.get(data[position])
+            left -= 1
+            if known is None or left < 0 or position + 2 > end:
                 return None  # an unknown field, one that comes twice, or the end in the middle
-            number = data[position]
-            position += 1
+            name, kind, most = known
+            number = data[position + 1]
+            position += 2
             if number > 0x7F:
                 number, position = _read_varint(data, position - 1)
                 if position > end:
                     return None
-            most = _NUMBERS.get(field.kind)
             if most is not None:
                 if number > most:
                     return None
-                held[field.name] = number == 1 if field.kind == "bool" else number
+                held[name] = number if kind is not bool else number == 1
                 continue
-            start, position = position, position + number
+            start = position
+            position += number
             if position > end:
                 return None
-            value = data[start:position]
-            if field.kind == "string":
+            if kind is memoryview:  # the one kind of value that is not copied
+                held[name] = memoryview(data)[start:position]
+            elif kind is bytes:
+                held[name] = data[start:position]
+            else:
                 try:
-                    held[field.name] = value.decode()
+                    held[name] = data[start:position].decode()
                 except UnicodeDecodeError:
                     return None
-            else:
-                held[field.name] = value
-        if MISSING in held.values():
+        if self._needed and MISSING in held.values():
             return None
-        for name, field in self._bounded.items():
+        for name, field in self._bounded:
             if held[name] is not None:
                 check_length(self._owner, field, held[name])
         return held
@@ -134,6 +141,8 @@ def _absent(field: FieldSpec) -> Any:
         return field.default
     if field.exact_bytes is not None:
         return MISSING
+    if field.python is memoryview:
+        return memoryview(b"")
     return {"bool": False, "string": "", "bytes": b""}.get(field.kind, 0)
 
 

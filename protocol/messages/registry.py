@@ -78,6 +78,11 @@ class Spec:
         names = dict.fromkeys(field.oneof for field in self.fields if field.oneof is not None)
         return {name: tuple(field.name for field in self.fields if field.oneof == name) for name in names}
 
+    @cached_property
+    def reply_name(self) -> str:
+        """The name of a request's reply; empty where there is none."""
+        return "" if self.replies is None else spec_of(self.replies).name
+
     def understands(self, version: int) -> bool:
         """Whether a message of that version can be read: this one, the one before, the one after."""
         return version >= 1 and abs(version - self.version) <= 1

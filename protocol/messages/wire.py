@@ -6,6 +6,7 @@ name can collide with anything else in the process.
 
 from collections.abc import Callable
 from dataclasses import MISSING
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -166,8 +167,9 @@ class _WireShape:
         for name, read in self.readers:
             held[name] = read(wire)
         for name, value in (large or {}).items():
-            check_length(self.spec.cls.__name__, self.by_name[name], value)
-            held[name] = value
+            field = self.by_name[name]
+            check_length(self.spec.cls.__name__, field, value)
+            held[name] = memoryview(value) if field.python is memoryview else value
         unknown = UnknownFieldSet(wire)  # type: ignore[no-untyped-call]
         if len(unknown):
             held[_UNKNOWN] = _unknown_bytes(unknown)
@@ -196,6 +198,8 @@ def _writer(field: FieldSpec, inner: _WireShape | None) -> Callable[[Any], Any] 
         item = _value_of
     elif inner is not None:
         item = inner.to_wire
+    elif field.python is memoryview:
+        item = bytes
     if item is None:
         return None
     convert = item
@@ -244,7 +248,7 @@ def _reader(owner: str, field: FieldSpec, inner: _WireShape | None) -> Callable[
 
         return read_present
     if item is None:
-        return lambda wire: getattr(wire, name)
+        return attrgetter(name)
     return lambda wire: item(getattr(wire, name))
 
 
@@ -265,11 +269,12 @@ def _item_reader(owner: str, field: FieldSpec, inner: _WireShape | None) -> Call
         return read_enum
     if field.python is Bytes:
         return Bytes
-    if field.max_bytes is not None or field.exact_bytes is not None:
+    if field.max_bytes is not None or field.exact_bytes is not None or field.python is memoryview:
+        view = field.python is memoryview
 
         def read_bounded(value: Any) -> Any:
             check_length(owner, field, value)
-            return value
+            return memoryview(value) if view else value
 
         return read_bounded
     return None

@@ -17,10 +17,9 @@ from protocol.errors import Code, NodeError
 from protocol.messages.registry import Plane, Role, Spec
 from protocol.messages.wire import decode
 from protocol.rpc.carrier import Caller, Incoming, Write
-from protocol.rpc.gate import Gate, Strangers
+from protocol.rpc.gate import Gate, Place, Strangers
 from protocol.rpc.progress import ProgressTimer
 from protocol.rpc.routes import Route
-from protocol.rpc.throttle import RateLimits
 from protocol.units import PeerId, RunId
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ _SIGNED_WRONGLY = frozenset(
 """What makes an attempt unverified; a repeated message was verified once and is cheap to tell."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Context:
     """What a handler knows of a message besides its contents.
 
@@ -73,9 +72,8 @@ class Desk:
     def __init__(self, endpoint: "Endpoint", clock: Callable[[], float]) -> None:
         self._endpoint = endpoint
         self._routes: dict[str, Route] = {}
-        self.rates = RateLimits(clock=clock)
         self.strangers = Strangers(clock=clock)
-        self.gate = Gate()
+        self.gate = Gate(clock=clock)
         self.replay = ReplayWindow()
         self.running: set[asyncio.Task[Any]] = set()
 
@@ -106,7 +104,7 @@ class Desk:
         spec, endpoint = route.spec, self._endpoint
         peer = self._known(caller)
         self._admit(spec, peer)
-        self.gate.enter(peer, route)
+        place = self.gate.enter(peer, route)
         task = asyncio.current_task()
         self.running.add(task)  # type: ignore[arg-type]
         try:
@@ -124,7 +122,7 @@ class Desk:
             raise _internal(spec) from error
         finally:
             self.running.discard(task)  # type: ignore[arg-type]
-            self.gate.leave(peer, route)
+            self.gate.leave(peer, route, place)
 
     async def converse(self, route: Route, incoming: Incoming, caller: Caller, write: Write) -> None:
         """Runs the handler of a call whose question, answer or both are streams.
@@ -140,7 +138,7 @@ class Desk:
         """
         spec, peer = route.spec, self._known(caller)
         self._admit(spec, peer)
-        self.gate.enter(peer, route)
+        place = self.gate.enter(peer, route)
         task = asyncio.current_task()
         assert task is not None
         self.running.add(task)
@@ -148,7 +146,7 @@ class Desk:
         reading = ProgressTimer(spec.timeout or limits.STALL, task.cancel)
         try:
             if spec.asks_stream:
-                questions = self._questions(spec, incoming, peer, caller, reading)
+                questions = self._questions(route, place, incoming, peer, caller, reading)
                 context = self._context(peer, caller, peer, None, self._declared(spec, caller))
                 work = route.function(questions, context)
             else:
@@ -179,7 +177,7 @@ class Desk:
             writing.stop()
             reading.stop()
             self.running.discard(task)
-            self.gate.leave(peer, route)
+            self.gate.leave(peer, route, place)
 
     async def _write_all(
         self, spec: Spec, replies: AsyncIterator[Any], write: Write, timer: ProgressTimer
@@ -198,7 +196,13 @@ class Desk:
             await replies.aclose()  # type: ignore[attr-defined]
 
     async def _questions(
-        self, spec: Spec, incoming: Incoming, peer: PeerId, caller: Caller, timer: ProgressTimer
+        self,
+        route: Route,
+        place: Place,
+        incoming: Incoming,
+        peer: PeerId,
+        caller: Caller,
+        timer: ProgressTimer,
     ) -> AsyncIterator[Any]:
         """The questions of a stream, each checked as it is read; one beyond the rate is read when it may come."""
         first = True
@@ -208,10 +212,12 @@ class Desk:
             timer.end()
             if raw is None:
                 return
-            if not first and spec.rate is not None:  # the first is the call, which was counted
-                await self.rates.wait(peer, spec.name, spec.rate)
+            while not first and (
+                wait := self.gate.take(place, route)
+            ):  # the first is the call, which was counted
+                await asyncio.sleep(wait)
             first = False
-            yield self._read(spec, raw, peer, caller)[0]
+            yield self._read(route.spec, raw, peer, caller)[0]
 
     # --- checks ---------------------------------------------------------------------------------------------------
 
@@ -232,8 +238,6 @@ class Desk:
             raise NodeError(
                 Code.NET_AUDIENCE, f"{spec.name} is for {spec.audience} only, and {peer} is none."
             )
-        if spec.rate is not None and not self.rates.allow(peer, spec.name, spec.rate):
-            raise NodeError(Code.NET_RATE, f"{spec.name} came more often than {spec.rate}.")
 
     def _read(self, spec: Spec, raw: bytes, peer: PeerId, caller: Caller) -> tuple[Any, Context]:
         """One message as it came: verified and decoded."""
@@ -264,7 +268,19 @@ class Desk:
         self, peer: PeerId, caller: Caller, sender: PeerId, sealed: Sealed[Any] | None, version: int
     ) -> Context:
         endpoint = self._endpoint
-        return Context(sender, peer, sealed, version, endpoint.run, caller.time_left, endpoint.path_of)
+        context = object.__new__(
+            Context
+        )  # a frozen dataclass sets its fields one by one; this is for every call
+        context.__dict__.update(
+            sender=sender,
+            peer=peer,
+            sealed=sealed,
+            version=version,
+            run=endpoint.run,
+            _left=caller.time_left,
+            _path=endpoint.path_of,
+        )
+        return context
 
     def _declared(self, spec: Spec, caller: Caller) -> int:
         version = caller.version

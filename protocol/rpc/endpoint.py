@@ -183,7 +183,7 @@ class Endpoint:
         if type(reply) is not spec.replies:
             raise TypeError(f"the handler of {spec.name} answered with a {type(reply).__name__}")
         raw = encode(reply)
-        self.sent[spec_of(spec.replies).name] += len(raw)
+        self.sent[spec.reply_name] += len(raw)
         return raw
 
     def name_of(self, message: Any) -> str:

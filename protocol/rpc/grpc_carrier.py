@@ -11,6 +11,7 @@ import grpc.aio
 from protocol import limits
 from protocol.errors import Code, NodeError
 from protocol.rpc.channel import Dial, Links, common_options, milliseconds
+from protocol.rpc.memory import keep_freed_frames
 from protocol.rpc.server import Router
 from protocol.tls import TlsIdentity
 from protocol.trust import Trust
@@ -41,6 +42,7 @@ class GrpcCarrier:
             NodeError: ``E-NET-001`` if the port is in use, ``E-NET-002`` if the address is not this machine's.
         """
         _check_free(self._listen)
+        keep_freed_frames()
         options = [
             *common_options(limits.KEEPALIVE_BULK),
             ("grpc.so_reuseport", 0),  # else a second node would take the same port without a word

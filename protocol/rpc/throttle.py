@@ -96,8 +96,3 @@ class RateLimits:
     def allow(self, peer: PeerId, name: str, rate: Rate) -> bool:
         """Whether one more may come now; if so it is counted."""
         return self._buckets.take((peer, name), rate.per_second, rate.burst) >= 1.0
-
-    async def wait(self, peer: PeerId, name: str, rate: Rate) -> None:
-        """Waits until one more may come, and counts it: for the messages of a stream, which are read later."""
-        while (tokens := self._buckets.take((peer, name), rate.per_second, rate.burst)) < 1.0:
-            await asyncio.sleep((1.0 - tokens) / rate.per_second)
