@@ -11,6 +11,7 @@ from diloco.member.chain import Chain
 from diloco.member.holding import Holding
 from diloco.member.mail import Mail
 from diloco.member.messages import Goodbye, Heartbeat
+from diloco.member.news import News
 from diloco.member.presence import Presence
 from diloco.member.reception import Reception
 from diloco.member.restoring import Restoring
@@ -98,6 +99,7 @@ class Member:
         )  # fmt: skip
         self.service: Service = attach(setting.endpoint, shelf)
         Reception(setting.endpoint, self._holding, self._chain, self.presence, self)
+        self._news = News(setting, self._tasks, self)
         self._reducing = ReduceSetting(
             me=setting.me,
             grid=setting.grid,
@@ -261,6 +263,7 @@ class Member:
 
     def arrived(self, sealed: Sealed[Any]) -> None:
         """A verified statement about a round came."""
+        self._news.watch(sealed)
         if self.state is not None:
             self.post(Arrived(sealed))
 
@@ -271,6 +274,11 @@ class Member:
             return
         if (order.epoch, order.round) == (reduction.attempt.epoch, reduction.attempt.round):
             reduction.reassign(order)
+
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """The epoch and round this member is in, None before it has begun."""
+        return None if self.state is None else (self.state.epoch, self.state.round)
 
     def decided(self, message: Any) -> None:
         """Someone showed a decided value."""
@@ -295,6 +303,7 @@ class Member:
     def give_order(self, sealed: Sealed[Order]) -> None:
         """Take an order and give it to all members."""
         self.ordered(sealed)
+        self._news.tell_ordered(sealed)
         for peer in self._audience():
             self._mail.tell(peer, sealed)
 
@@ -318,6 +327,7 @@ class Member:
             "reset", epoch=value.epoch, round=value.round, value=certified.digest.hex(),
             electorate=[e.peer for e in value.electorate],
         )  # fmt: skip
+        self._news.tell_decided(certified)
         self._tasks.spawn(self._restate(certified), "new epoch")
 
     async def _restate(self, certified: Certified) -> None:
@@ -464,6 +474,7 @@ class Member:
         )  # fmt: skip
         for peer in self._audience():
             self._mail.tell(peer, self._seal(to_message(certified)))
+        self._news.tell_decided(certified)
         self._decided.put_nowait(certified)
         if self.setting.me in value.banned:
             self.setting.emit("banned", code=str(Code.RND_BANNED), round=value.round)
