@@ -56,6 +56,10 @@ class PeerRecord:
     """How its data plane is dialled: ``direct`` (also if empty) at host and port, or by ``tunnel``."""
     seen: str = field(17, default="", max_bytes=64)
     """The address that others see its connections come from; those who are seen as the same share a router."""
+    gossip_host: bytes = field(18, default=b"", max_bytes=512)
+    """Its word that a gossip host is its own (``gossip.host``, envelope bytes); empty if it has none."""
+    gossip: tuple[str, ...] = field(19, default=(), max_items=4, max_bytes=256)
+    """Where its gossip host listens, with that host's own peer id."""
 
 
 def shelf_key(namespace: str, shelf: str) -> str:

@@ -156,12 +156,16 @@ class Gossip:
 
     # ---- living
 
-    async def start(self, carrier: Carrier) -> None:
-        """Subscribes through a carrier, and asks peers for what was published before."""
+    async def start(self, carrier: Carrier | None = None) -> None:
+        """Subscribes through a carrier, and asks peers for what was published before.
+
+        Without a carrier, or before :meth:`rejoin` brings one, asking is all there is.
+        """
         self._loop, self._carrier = asyncio.get_running_loop(), carrier
-        for topic in self._topics.values():
+        for topic in tuple(self._topics.values()):
             self._tasks.append(asyncio.ensure_future(self._serve(topic)))
-            await carrier.join(topic.spec.name)
+            if carrier is not None:
+                await carrier.join(topic.spec.name)
         if self._endpoint is not None:
             self._tasks.append(asyncio.ensure_future(self._keep_asking()))
 
