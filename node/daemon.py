@@ -204,6 +204,7 @@ class Daemon:
             self._folder,
             listen=Address(section.host, section.port),
             directory_port=section.directory_port,
+            gossip_port=section.gossip_port if section.gossip else None,
             announce=section.announce,
             upload=self._runfile.limits.upload,
             roles=roles,

@@ -60,6 +60,7 @@ class NodeGossip:
         endpoint.gossip = self.topics
         self._carrier: HostCarrier | None = None
         self._known: dict[PeerId, tuple[bytes, tuple[str, ...]]] = {}
+        self._cut: frozenset[str] = frozenset()
         self._neighbours: frozenset[str] = frozenset()
         self._task: asyncio.Task[None] | None = None
 
@@ -92,16 +93,18 @@ class NodeGossip:
         """Takes note of where others' hosts listen, and cuts off who is banned."""
         if self._carrier is None:
             return
+        cut = frozenset(banned)
         for record in records:
             what = (record.gossip_host, record.gossip)
-            if record.peer == self._identity.peer_id or not record.gossip:
+            if record.peer in (self._identity.peer_id, *cut) or not record.gossip:
                 continue
             if self._known.get(record.peer) != what:
                 self._known[record.peer] = what
                 self._carrier.know(record.peer, *what)
-        for peer in banned:
-            if self._known.pop(PeerId(peer), None) is not None:
-                self._carrier.forget(PeerId(peer))
+        for peer in cut - self._cut:
+            self._known.pop(PeerId(peer), None)
+            self._carrier.forget(PeerId(peer))
+        self._cut = cut
 
     def _peers(self) -> list[PeerId]:
         return [peer for peer in self._members() if peer != self._identity.peer_id]
@@ -133,7 +136,7 @@ class NodeGossip:
                 self._changed()
                 await self._watch(carrier)
                 self._carrier = None
-                self._known.clear()
+                self._known, self._cut = {}, frozenset()
                 self._emit("gossip.died", reason=carrier.failure)
                 if loop.time() - began > RESTART_MOST.total_seconds():
                     pause = RESTART_FIRST.total_seconds()

@@ -12,6 +12,7 @@ from pathlib import Path
 from diloco.member.admission import Admission, read_admission
 from diloco.member.setting import Emit
 from diloco.store.files import write_whole
+from node.gossip import NodeGossip
 from node.machine import software_version
 from node.messages import AskGenesis
 from protocol.directory import Directory, PeerRecord
@@ -48,6 +49,7 @@ class Network:
         upload: Limit for bulk bytes per second.
         roles: What the node does, for its record.
         emit: The event log.
+        gossip_port: Where the gossip host listens, 0 for any; None for a node without one.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Network:
         upload: Bytes | None,
         roles: tuple[str, ...],
         emit: Emit,
+        gossip_port: int | None = None,
     ) -> None:
         self.identity, self.me = identity, identity.peer_id
         self.roles = roles
@@ -74,6 +77,8 @@ class Network:
             audience=self._belongs,
         )  # fmt: skip
         self.directory: Directory | None = None
+        self.gossip: NodeGossip | None = None
+        self._gossip_port = gossip_port
         self.members: dict[PeerId, PeerRecord] = {}
         self.newcomers: dict[PeerId, PeerRecord] = {}
         self.round = 0
@@ -121,6 +126,8 @@ class Network:
 
     async def stop(self) -> None:
         """Withdraw the record and close everything."""
+        if self.gossip is not None:
+            await self.gossip.stop()
         if self.directory is not None:
             with suppress(NodeError, TimeoutError):
                 async with asyncio.timeout(3):
@@ -139,6 +146,20 @@ class Network:
         await self.directory.set_operator(public_key_of(self._operator), Admission)
         await self.directory.withdraw("newcomers")
         await self.publish()
+        await self._start_gossip()
+
+    async def _start_gossip(self) -> None:
+        assert self.run is not None
+        where = None if self._gossip_port is None else Address(self._listen.host, self._gossip_port)
+        self.gossip = NodeGossip(
+            self.identity, self.endpoint, self.run, listen=where,
+            announce=self._announce.rsplit(":", 1)[0] or _outward(self._listen.host),
+            audience=self._belongs, members=lambda: self.members, emit=self._emit, changed=self._renew_soon,
+        )  # fmt: skip
+        await self.gossip.start()
+
+    def _renew_soon(self) -> None:
+        self._published = -_LIFETIME.total_seconds()
 
     # ---- records
 
@@ -163,6 +184,8 @@ class Network:
             issued_at=now,
             expires_at=now + _LIFETIME.total_seconds(),
             multiaddrs=self.directory.multiaddrs[:8],
+            gossip_host=self.gossip.certificate if self.gossip else b"",
+            gossip=self.gossip.multiaddrs if self.gossip else (),
         )
         sealed = seal(self.identity, self.run if known else None, record)
         await self.directory.publish(sealed, shelf="members" if known else "newcomers")
@@ -198,6 +221,8 @@ class Network:
                 with suppress(NodeError, ValueError):
                     address = Address(record.host, record.port)
                     self.trust.learn(record.peer, record.certificate_pem, (address,))
+        if self.gossip is not None:
+            self.gossip.learn(self.members.values(), self.banned)
         addresses = [address for record in self.members.values() for address in record.multiaddrs]
         if addresses and sorted(addresses) != sorted(self._known_addresses()):
             with suppress(NodeError):

@@ -100,6 +100,11 @@ class NetworkSection(Section):
     """TCP port of the data plane; 0 takes any free one."""
     directory_port: Port = 0
     """TCP port of the directory, by which peers find each other; 0 takes any free one."""
+    gossip: bool = True
+    """Whether the node has a host that passes gossip on. Without it, the node asks others what was said, and hears it
+    up to a minute late; it saves some 60 MB of memory."""
+    gossip_port: Port = 0
+    """TCP port of the gossip host; 0 takes any free one."""
     announce: Annotated[str, Field(max_length=255)] = ""
     """Host name or address that others dial, when it is not the one to listen on; empty finds it out."""
     join: Annotated[

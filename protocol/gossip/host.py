@@ -6,6 +6,7 @@ thread: it costs half a second and some 60 MB.
 
 import inspect
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from protocol.gossip.limits import (
     DIAL,
     HELLO,
     MAX_CONNECTIONS,
+    MAX_KNOWN,
     MAX_STRANGERS,
     NEIGHBOURS,
     OWN_DIALS,
@@ -85,6 +87,7 @@ class Host:
         self._config, self._nursery = config, nursery
         self._scores = Scores()
         self._neighbours = Neighbourhood(config.node)
+        self._cut: OrderedDict[PeerId, None] = OrderedDict()
         self._said: dict[str, trio.Event] = {}
         key = Ed25519PrivateKey.from_bytes(config.seed)
         pair = KeyPair(key, key.get_public_key())
@@ -126,9 +129,7 @@ class Host:
         self._nursery.start_soon(self._tend)
         addresses = self._host.get_transport_addrs()
         if not addresses:  # the library keeps the reason to itself
-            raise OSError(
-                f"it cannot listen at {self._config.listen}; is the port taken?"
-            )
+            raise OSError(f"it cannot listen at {self._config.listen}; is the port taken?")
         address = addresses[0]
         return str(address).rpartition("/p2p/")[0] or str(address)
 
@@ -174,11 +175,15 @@ class Host:
         host = addresses[0].rpartition("/p2p/")[2] if addresses else ""
         with suppress(NodeError):
             if node_of(certificate, host=host, verifier=self._config.verifier) == node:
+                self._cut.pop(node, None)
                 self._neighbours.know(node, host, addresses)
 
     def forget(self, node: PeerId) -> None:
-        """A node is not a neighbour any more: it is banned, or gone."""
+        """A node is not a neighbour any more, whoever calls; until :meth:`know` names it again."""
         self._neighbours.forget(node)
+        self._cut[node] = None
+        if len(self._cut) > MAX_KNOWN:
+            self._cut.popitem(last=False)
         for host, connected in tuple(self._neighbours.connected.items()):
             if connected.node == node:
                 self._nursery.start_soon(self._drop, ID.from_base58(host))
@@ -239,7 +244,7 @@ class Host:
             self._is_of(peer, node)
 
     def _is_of(self, peer: ID, node: PeerId) -> None:
-        if self._scores.banned(node):
+        if self._scores.banned(node) or node in self._cut:
             self._nursery.start_soon(self._drop, peer)
             return
         host = peer.to_base58()

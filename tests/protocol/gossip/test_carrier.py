@@ -107,6 +107,14 @@ async def test_hosts_find_each_other_by_what_their_records_say(node: MakeNode) -
     async with asyncio.timeout(10):
         while nodes[1].me in {one.node for one in await nodes[0].carrier.neighbours()}:
             await asyncio.sleep(0.02)
+    await nodes[1].connect(nodes[0])
+    async with asyncio.timeout(10):
+        while nodes[1].me in {one.node for one in await nodes[0].carrier.neighbours()}:
+            await asyncio.sleep(0.02)
+    nodes[0].carrier.know(nodes[1].me, nodes[1].carrier.certificate, nodes[1].carrier.multiaddrs)
+    async with asyncio.timeout(15):
+        while nodes[1].me not in {one.node for one in await nodes[0].carrier.neighbours()}:
+            await asyncio.sleep(0.02)
 
 
 async def test_an_address_with_the_certificate_of_another_node_is_not_called(node: MakeNode) -> None:
