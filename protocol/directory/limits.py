@@ -60,3 +60,6 @@ MAX_WORDS = 2000
 
 MAX_RELAYS = 8
 """Relays that a node behind a router may choose from."""
+
+RELAY_TRIES = 8
+"""How often a relay's helper is started until it offers what it was told to."""

@@ -180,7 +180,12 @@ class Helper:
                 stderr=asyncio.subprocess.STDOUT,
                 pass_fds=(identity, descriptor, way_in),
                 preexec_fn=lambda: die_with_parent(parent),
-                env={"GOMAXPROCS": "2", "GOLOG_LOG_LEVEL": "error", **os.environ},
+                # of a relay see protocol.directory.relaying
+                env={
+                    "GOMAXPROCS": "2" if standing.serves is None else "1",
+                    "GOLOG_LOG_LEVEL": "error",
+                    **os.environ,
+                },
             )
         except OSError as error:
             os.close(descriptor)

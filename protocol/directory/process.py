@@ -30,6 +30,7 @@ from protocol.directory.limits import (
     MAX_RELAYS,
     MAX_SHELF,
     RECONNECT_EVERY,
+    RELAY_TRIES,
     REPLICAS,
     RESTORE_EVERY,
     RPC,
@@ -37,6 +38,7 @@ from protocol.directory.limits import (
 from protocol.directory.narrow import import_narrowly
 from protocol.directory.p2pd import Helper, HelperStanding, die_with_parent
 from protocol.directory.records import SHELVES, Guard, dht_expiry, shelf_key
+from protocol.directory.relaying import offered
 from protocol.directory.serving import first, serve
 from protocol.directory.ways import Ways
 from protocol.errors import Code, NodeError
@@ -126,6 +128,7 @@ class Node:
         self._control = Control(p2pd_pb2)
         self._ways: Ways | None = None
         self._standing = HelperStanding()
+        self._relay_tries = 0
         self._seen: list[Seen] = []
         self._helper: Helper | None = None
         self._dht: Any = None
@@ -240,6 +243,30 @@ class Node:
             relay=standing.serves is not None,
         )
         await self._ways.start(self._config["data"])
+        if standing.serves is not None:
+            await self._check_relay(helper, standing.serves[2])
+
+    async def _check_relay(self, helper: Helper, most: int) -> None:
+        self.progress("looking at what this relay offers")
+        offer = await offered(
+            p2pd_pb2,
+            program=Path(self._config["program"]),
+            folder=Path(self._config["folder"]),
+            relay=self._identity.peer_id,
+            addresses=await self._control.addresses(),
+        )
+        if offer == most:
+            return
+        self._relay_tries += 1
+        if self._relay_tries >= RELAY_TRIES:
+            raise NodeError(
+                Code.DIR_START,
+                f"The network helper does not serve as a relay: it offers {offer} bytes a connection, not {most}.",
+                fix="Start the node without --relay, or once more.",
+            )
+        self.progress("the network helper offers another relay than it was told to: starting it again")
+        await self._end()
+        await self._begin(self._standing)
 
     async def _end(self) -> None:
         """Ends the helper and everything that goes through it."""

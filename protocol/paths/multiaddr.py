@@ -80,7 +80,7 @@ def from_bytes(data: bytes) -> str:
     """
     text, at = "", 0
     while at < len(data):
-        code, at = _varint_at(data, at)
+        code, at = varint_at(data, at)
         name = _NAMES.get(code)
         if name is None:
             raise ValueError(f"no protocol {code}")
@@ -89,7 +89,7 @@ def from_bytes(data: bytes) -> str:
             continue
         size = {"ip4": 4, "ip6": 16, "tcp": 2, "udp": 2}.get(name)
         if size is None:
-            size, at = _varint_at(data, at)
+            size, at = varint_at(data, at)
         raw, at = data[at : at + size], at + size
         if len(raw) != size:
             raise ValueError("a multiaddr that ends early")
@@ -131,7 +131,12 @@ def peer_bytes(peer: PeerId) -> bytes:
     return _KEY_HEAD + public_key_of(peer)
 
 
-def _varint_at(data: bytes, at: int) -> tuple[int, int]:
+def varint_at(data: bytes, at: int) -> tuple[int, int]:
+    """The number that :func:`varint` wrote at a place, and the place behind it.
+
+    Raises:
+        ValueError: It does not end.
+    """
     number, shift = 0, 0
     while at < len(data) and shift < 63:
         byte = data[at]

@@ -41,9 +41,8 @@ async def ask(peer: str, stream: Duplex, *, data: int, directory: int, fingerpri
             stream.writer.write(json.dumps(question).encode() + b"\n")
             await stream.writer.drain()
             answer = _parse(await stream.reader.readline())
-            data, directory_said = _text(answer, "data"), _text(answer, "directory")
-            host, relay = _text(answer, "host"), answer.get("relay") is True
-            return Seen(peer, host, data=data, directory=directory_said, relay=relay)
+            words = {key: _text(answer, key) for key in ("host", "data", "directory")}
+            return Seen(peer, **words, relay=answer.get("relay") is True)
     finally:
         stream.close()
 
