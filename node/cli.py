@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from node.children import die_with_parent_if_asked
+from node.messages_cli import messages
 from protocol.errors import CATALOGUE, Code, NodeError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ intellect-node trains language models together with other people's machines.
   See what a node does   intellect-node status
   Stop a node            intellect-node stop
   Check this machine     intellect-node doctor
+  Add a message          intellect-node messages new NAME
 
 A run file may be as short as this; docs/run.example.toml shows every key:
 
@@ -301,6 +303,9 @@ def _administer(folder: Path | None, do: str, **fields: str) -> int:
         raise NodeError(Code.CFG_USAGE, f"{len(folders)} nodes run: {named}.", fix="Name the founder's with --dir.")
     print(ask_admin(folders[0], do, **fields))
     return 0
+
+
+app.add_typer(messages, name="messages")
 
 
 @app.command()

@@ -26,6 +26,7 @@ from diloco.store.files import write_whole
 from node import machine
 from node.children import end_descendants, worker_threads
 from node.eventlog import FILE, Event, EventLog
+from node.extensions import serve_extensions
 from node.lifecycle import StopSignals, stop_now
 from node.messages import AskAdmission, AskGenesis, GenesisPart
 from node.network import PROTOCOL, Network
@@ -380,7 +381,7 @@ class Daemon:
                     network.banned = frozenset(self._member.state.value.banned)
                 await asyncio.sleep(0.5)
 
-        await asyncio.gather(network.watch(), sample())
+        await asyncio.gather(network.watch(), sample(), serve_extensions(network.endpoint, self._emit))
 
     def _bytes_sent(self) -> tuple[int, int]:
         state = self._member.service.sent if self._member is not None else 0

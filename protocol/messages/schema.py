@@ -1,5 +1,6 @@
 """The protobuf schema of a message class, built with the official runtime's own descriptors."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from google.protobuf import descriptor_pb2
@@ -26,11 +27,33 @@ _TYPES: dict[str, "descriptor_pb2.FieldDescriptorProto.Type.ValueType"] = {
 
 def describe_file(spec: Spec) -> tuple[descriptor_pb2.FileDescriptorProto, dict[type[Any], str]]:
     """One proto3 file with a message class and every part it holds, parts first; and the name of each class in it."""
-    area = spec.name.rpartition(".")[0].replace("-", "_") or "parts"
-    file = descriptor_pb2.FileDescriptorProto(name=f"{spec.name}.proto", package=area, syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"{spec.name}.proto", package=area_of(spec).replace("-", "_"), syntax="proto3"
+    )
     names: dict[type[Any], str] = {}
     _describe_class(spec, file, names)
     return file, names
+
+
+def describe_area(
+    specs: Iterable[Spec],
+) -> tuple[descriptor_pb2.FileDescriptorProto, dict[type[Any], str]]:
+    """One proto3 file with all messages of an area, in order of their names, and every part once."""
+    ordered = sorted(specs, key=lambda spec: spec.name)
+    area = area_of(ordered[0])
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"{area}.proto", package=area.replace("-", "_"), syntax="proto3"
+    )
+    names: dict[type[Any], str] = {}
+    for spec in ordered:
+        if spec.cls not in names:
+            _describe_class(spec, file, names)
+    return file, names
+
+
+def area_of(spec: Spec) -> str:
+    """What stands before the last dot of a message's name; a part by itself is the envelope's header."""
+    return spec.name.rpartition(".")[0] or "envelope"
 
 
 def _describe_class(
