@@ -5,6 +5,7 @@ the gate before anything is done with it; a frame's control entries are cut to t
 duplicate cache holds a fixed number; bytes that are no frame end their stream and nothing else.
 """
 
+import time
 from collections import OrderedDict
 from collections.abc import Container
 from contextlib import suppress
@@ -141,6 +142,14 @@ class Router(GossipSub):
         for prune in control.prune:
             del prune.peers[:]  # neighbours come from the directory's signed records only
         await super().handle_rpc(rpc, sender_peer_id)
+
+    def remove_peer(self, peer_id: ID) -> None:
+        """Forgets a neighbour that went, and whose turn to be taken back into a mesh has come long since."""
+        super().remove_peer(peer_id)
+        now = time.time()
+        for peers in self.back_off.values():
+            for peer in [each for each, until in peers.items() if until <= now]:
+                del peers[peer]
 
 
 def _keep(entries: Any, topics: Container[str]) -> None:
