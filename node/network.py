@@ -3,7 +3,6 @@
 import asyncio
 import json
 import secrets
-import socket
 import time
 from contextlib import aclosing, suppress
 from datetime import timedelta
@@ -15,10 +14,14 @@ from diloco.store.files import write_whole
 from node.gossip import NodeGossip
 from node.machine import software_version
 from node.messages import AskGenesis
-from protocol.directory import Directory, PeerRecord
+from node.ways import Ways, outward
+from protocol.directory import DataPlane, Directory, PeerRecord, RelayService
 from protocol.envelope import Sealed, seal
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity, public_key_of
+from protocol.paths import Reach
+from protocol.paths.limits import PROBE_AGAIN
+from protocol.paths.multiaddr import is_circuit
 from protocol.rpc import Endpoint
 from protocol.tls import make_certificate
 from protocol.trust import Trust
@@ -34,6 +37,8 @@ _LOOK = timedelta(seconds=1)
 _LIFETIME = timedelta(minutes=4)
 _RENEW = timedelta(minutes=1)
 _PEERS_FILE = "peers.json"
+_RELAYS_FILE = "relays.json"
+_RELAY_ROLE = "relay"
 _GENESIS_LIMIT = 32 * 2**20
 
 
@@ -50,6 +55,12 @@ class Network:
         roles: What the node does, for its record.
         emit: The event log.
         gossip_port: Where the gossip host listens, 0 for any; None for a node without one.
+        reach: ``auto`` finds out whether others reach this node; ``direct`` or ``relayed`` says it.
+        relay: Makes this node a relay for others.
+        program: Another network helper.
+
+    Attributes:
+        ways: How this node is reached, and by which way it reaches each peer.
     """
 
     def __init__(
@@ -64,10 +75,18 @@ class Network:
         roles: tuple[str, ...],
         emit: Emit,
         gossip_port: int | None = None,
+        reach: str = "auto",
+        relay: RelayService | None = None,
+        program: Path | None = None,
     ) -> None:
         self.identity, self.me = identity, identity.peer_id
-        self.roles = roles
+        self.roles = roles if relay is None else tuple(sorted({*roles, _RELAY_ROLE}))
+        self._reach, self._relay, self._program = reach, relay, program
+        self._relays_tried: tuple[str, ...] = ()
+        self._probed = 0.0
         self.trust = Trust()
+        announced = announce.rsplit(":", 1)[0]
+        self.ways = Ways(self.trust, emit, outward=outward(listen.host), announced=announced, wanted=reach)
         self.boot = secrets.token_bytes(16)
         self._folder, self._emit = folder, emit
         self._listen, self._directory_port, self._announce = listen, directory_port, announce
@@ -98,7 +117,7 @@ class Network:
             bootstrap: Multiaddresses of which one has to answer; with none, peers known before are tried.
 
         Raises:
-            NodeError: A port is taken (``E-NET-001``), nobody answers (``E-DIR-002``), the helper fails (``E-DIR-001``).
+            NodeError: ``E-NET-001``: a port is taken; ``E-DIR-002``: nobody answers; ``E-DIR-001``: the helper fails.
         """
         await self.endpoint.start()
         self._bootstrap = bootstrap
@@ -107,6 +126,9 @@ class Network:
     async def _start_directory(self) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
+        assert self.endpoint.address is not None
+        self.ways.begin_anew()
+        self._relays_tried = self._known_relays()
         self.directory = await Directory.start(
             self.identity,
             namespace=NAMESPACE,
@@ -116,7 +138,15 @@ class Network:
             bootstrap=self._bootstrap,
             hints=self._known_addresses(),
             progress=lambda sentence: self._emit("directory.starting", sentence=sentence),
+            program=self._program,
+            data=DataPlane(self.endpoint.address, self._tls.fingerprint),
+            reach=self._reach,
+            relays=self._relays_tried,
+            serve_relay=self._relay,
+            told=self.ways.on_tunnel,
         )
+        self._probed = loop.time()
+        self.ways.take_stand(self.directory)
         self._emit(
             "directory.ready", multiaddrs=list(self.directory.multiaddrs), seconds=loop.time() - began,
             pids=list(self.directory.pids),
@@ -153,7 +183,7 @@ class Network:
         where = None if self._gossip_port is None else Address(self._listen.host, self._gossip_port)
         self.gossip = NodeGossip(
             self.identity, self.endpoint, self.run, listen=where,
-            announce=self._announce.rsplit(":", 1)[0] or _outward(self._listen.host),
+            announce=self.ways.standing.host,
             audience=self._belongs, members=lambda: self.members, emit=self._emit, changed=self._renew_soon,
         )  # fmt: skip
         await self.gossip.start()
@@ -172,7 +202,7 @@ class Network:
         record = PeerRecord(
             peer=self.me,
             run=self.run if known and self.run else "",
-            host=self._announce.rsplit(":", 1)[0] if self._announce else _outward(self._listen.host),
+            host=self.ways.standing.host,
             port=self.endpoint.address.port,
             certificate_pem=self._tls.certificate_pem,
             roles=self.roles,
@@ -186,6 +216,8 @@ class Network:
             multiaddrs=self.directory.multiaddrs[:8],
             gossip_host=self.gossip.certificate if self.gossip else b"",
             gossip=self.gossip.multiaddrs if self.gossip else (),
+            reach=self.ways.standing.reach,
+            seen=self.ways.standing.seen,
         )
         sealed = seal(self.identity, self.run if known else None, record)
         await self.directory.publish(sealed, shelf="members" if known else "newcomers")
@@ -203,6 +235,7 @@ class Network:
                     await self._start_directory()
                     await self.publish()
                 await self.look()
+                await self._see_to_ways()
                 if loop.time() - self._published > _RENEW.total_seconds():
                     await self.publish()
             except NodeError as error:
@@ -219,14 +252,50 @@ class Network:
         for record in (*self.newcomers.values(), *self.members.values()):
             if record.peer != self.me and record.certificate_pem:
                 with suppress(NodeError, ValueError):
-                    address = Address(record.host, record.port)
-                    self.trust.learn(record.peer, record.certificate_pem, (address,))
+                    control, bulk = await self.ways.addresses(self.directory, record)
+                    self.trust.learn(record.peer, record.certificate_pem, control, bulk=bulk)
         if self.gossip is not None:
             self.gossip.learn(self.members.values(), self.banned)
         addresses = [address for record in self.members.values() for address in record.multiaddrs]
         if addresses and sorted(addresses) != sorted(self._known_addresses()):
             with suppress(NodeError):
                 write_whole(self._folder / _PEERS_FILE, [json.dumps(addresses[:256]).encode()])
+        relays = self._known_relays()
+        if relays and set(relays) != set(self._read_addresses(_RELAYS_FILE)):
+            with suppress(NodeError):
+                write_whole(self._folder / _RELAYS_FILE, [json.dumps(relays).encode()])
+
+    # ---- ways
+
+    async def _see_to_ways(self) -> None:
+        """Ask again now and then how this node is seen; find another relay where it has none."""
+        assert self.directory is not None
+        now = asyncio.get_running_loop().time()
+        if now - self._probed > PROBE_AGAIN.total_seconds() and self._reach == "auto":
+            self._probed = now
+            await self.directory.ask_seen()
+            if self.ways.take_stand(self.directory):
+                await self.publish()
+        if self.ways.standing.reach is not Reach.TUNNEL:
+            return
+        addresses = await self.directory.refresh_multiaddrs()
+        relays = self._known_relays()
+        has_place = any(is_circuit(address) for address in addresses)
+        if not has_place and set(relays) - set(self._relays_tried):
+            self._emit("node.relays", relays=list(relays))
+            await self.directory.stop()
+            await self._start_directory()
+            await self.publish()
+
+    def _known_relays(self) -> tuple[str, ...]:
+        """Addresses of relays of the run, those of this moment first."""
+        seen = [
+            address
+            for record in (*self.members.values(), *self.newcomers.values())
+            if _RELAY_ROLE in record.roles and record.peer != self.me
+            for address in record.multiaddrs
+        ]
+        return tuple(dict.fromkeys([*seen, *self._read_addresses(_RELAYS_FILE)]))[:16]
 
     def _ours(self, record: Sealed[PeerRecord]) -> bool:
         """Whether a member's record is of this run and its admission holds; any, while the run is not known."""
@@ -252,8 +321,11 @@ class Network:
         return audience == "member" or audience.removeprefix("role:") in record.roles
 
     def _known_addresses(self) -> tuple[str, ...]:
+        return self._read_addresses(_PEERS_FILE)
+
+    def _read_addresses(self, name: str) -> tuple[str, ...]:
         try:
-            addresses = json.loads((self._folder / _PEERS_FILE).read_bytes())
+            addresses = json.loads((self._folder / name).read_bytes())
             return tuple(str(address) for address in addresses)[:256]
         except (OSError, ValueError, TypeError):
             return ()
@@ -303,29 +375,18 @@ class Network:
             data = bytearray()
             try:
                 question = AskGenesis(run=run)
-                async with aclosing(self.endpoint.stream(peer, question, progress=timedelta(seconds=10))) as parts:
+                async with aclosing(
+                    self.endpoint.stream(peer, question, progress=timedelta(seconds=10))
+                ) as parts:
                     async for part in parts:
                         data += part.data
                         if len(data) > _GENESIS_LIMIT:
-                            raise NodeError(Code.CFG_GENESIS_INVALID, "The genesis that came is too large.", peer=peer)
+                            raise NodeError(
+                                Code.CFG_GENESIS_INVALID, "The genesis that came is too large.", peer=peer
+                            )
                 return bytes(data)
             except NodeError as error:
                 # until the peer has seen this node's record it does not know its certificate
                 if not error.retriable or loop.time() > end:
                     raise
                 await asyncio.sleep(0.5)
-
-
-def _outward(host: str) -> str:
-    """The address that this machine's route to others has, where it listens on all of them; never its own host name."""
-    if host not in ("0.0.0.0", "::"):
-        return host
-    family = socket.AF_INET6 if host == "::" else socket.AF_INET
-    target = "2001:db8::1" if host == "::" else "192.0.2.1"  # documentation addresses: nothing is sent
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((target, 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1" if family == socket.AF_INET else "::1"
-
