@@ -102,6 +102,8 @@ def check_certificate(peer: PeerId, certificate_pem: bytes) -> bytes:
         TypeError,
         InvalidSignature,
         UnsupportedAlgorithm,
+        x509.InvalidVersion,
+        x509.UnsupportedGeneralNameType,
         x509.ExtensionNotFound,
         x509.DuplicateExtension,
     ) as error:
