@@ -58,6 +58,12 @@ Dir = Annotated[
         "--dir", metavar="DIR", help="The node's data directory; runs/NAME by default.", readable=False
     ),
 ]
+Relay = Annotated[
+    bool,
+    typer.Option(
+        "--relay", help="Carry connections of peers behind routers; others have to reach this node."
+    ),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 
@@ -121,11 +127,11 @@ def _begin(
 
 
 @app.command()
-def init(path: RunFilePath, folder: Dir = None, verbose: Verbose = False) -> int:
+def init(path: RunFilePath, folder: Dir = None, relay: Relay = False, verbose: Verbose = False) -> int:
     """Begin a run: make its genesis and operator key, and start its first node."""
     from node.runfile import load
 
-    runfile = load(path)
+    runfile = load(path).as_relay(relay)
     folder = folder or RUNS / runfile.run.name
 
     def start() -> int:
@@ -146,12 +152,13 @@ def run(
         ),
     ] = None,
     folder: Dir = None,
+    relay: Relay = False,
     verbose: Verbose = False,
 ) -> int:
     """Start a node: join a run, or go on where its data directory stopped."""
     from node.runfile import load
 
-    runfile = load(path)
+    runfile = load(path).as_relay(relay)
     for address in join or ():
         _check_multiaddr(address)
     addresses = tuple(join or runfile.network.join)

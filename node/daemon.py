@@ -35,6 +35,7 @@ from node.roles.corpus import share_corpus
 from node.roles.workers import Workers
 from node.runfile import RunFile
 from node.status import NodeStatus, StatusServer
+from protocol.directory import RelayService
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
 from protocol.rpc import Context, SocketMeter
@@ -210,6 +211,10 @@ class Daemon:
             upload=self._runfile.limits.upload,
             roles=roles,
             emit=self._emit,
+            reach=section.reach,
+            relay=RelayService(section.relay_connections, section.relay_peers, section.relay_bytes)
+            if section.relay
+            else None,
         )
 
     async def _enter(self, network: Network) -> None:
@@ -466,6 +471,8 @@ class Daemon:
             bytes_sent=shown.bytes_sent,
             multiaddrs=network.directory.multiaddrs if network and network.directory else (),
             recent=shown.recent,
+            reach=network.ways.standing.sentence if network else "",
+            paths={peer: network.ways.to(peer) for peer in network.members if peer != network.me} if network else {},
         )
 
 
@@ -478,6 +485,9 @@ _NOTABLE = {
     "commit": "Round {round} was decided.",
     "peer.gone": "{peer} is gone: {why}.",
     "peer.seen": "{peer} is here.",
+    "peer.path": "The way to {peer} is {path}.",
+    "peer.no-path": "There is no way to {peer}: {reason}.",
+    "node.reach": "{sentence}",
     "state.downloaded": "Downloaded the state of round {round}.",
     "chunk.refused": "Refused a chunk of {peer}: {reason}",
     "train.not-finite": "{reason}",
