@@ -9,6 +9,9 @@ from protocol.units import PeerId
 Write = Callable[[bytes], Awaitable[None]]
 """Takes one message of a stream, and returns when the transport has room for the next."""
 
+Read = Callable[[], Awaitable[bytes | None]]
+"""Reads the next message of a call; None if there is none."""
+
 
 class Caller(Protocol):
     """Who makes a call, as far as the transport knows."""

@@ -16,7 +16,7 @@ from protocol.envelope import ReplayWindow, Sealed, unseal
 from protocol.errors import Code, NodeError
 from protocol.messages.registry import Plane, Role, Spec
 from protocol.messages.wire import decode
-from protocol.rpc.carrier import Caller, Incoming, Write
+from protocol.rpc.carrier import Caller, Incoming, Read, Write
 from protocol.rpc.gate import Gate, Place, Strangers
 from protocol.rpc.progress import ProgressTimer
 from protocol.rpc.routes import Route
@@ -76,6 +76,9 @@ class Desk:
         self.gate = Gate(clock=clock)
         self.replay = ReplayWindow()
         self.running: set[asyncio.Task[Any]] = set()
+        self._waiting: dict[asyncio.Task[Any] | None, float] = {}
+        self._late: set[asyncio.Task[Any] | None] = set()
+        self._looking: asyncio.TimerHandle | None = None
 
     def add(self, route: Route) -> None:
         """Serves a message.
@@ -95,8 +98,16 @@ class Desk:
         """All handlers."""
         return tuple(self._routes.values())
 
-    async def answer(self, route: Route, raw: bytes, caller: Caller) -> bytes:
+    async def answer(
+        self, route: Route, raw: bytes | None, caller: Caller, read: Read | None = None
+    ) -> bytes:
         """Runs the handler of a call with one question and one answer.
+
+        Args:
+            route: The handler.
+            raw: The question; None if it is still to be read.
+            caller: Who asks.
+            read: Reads the question, once it is clear that it may come.
 
         Raises:
             NodeError: What the caller is to be told; any other exception of the handler becomes ``E-NET-008``.
@@ -108,6 +119,8 @@ class Desk:
         task = asyncio.current_task()
         self.running.add(task)  # type: ignore[arg-type]
         try:
+            if raw is None:
+                raw = await self._receive(spec, read)
             message, context = self._read(spec, raw, peer, caller)
             reply = await route.function(message, context)
             if spec.replies is None:
@@ -150,7 +163,9 @@ class Desk:
                 context = self._context(peer, caller, peer, None, self._declared(spec, caller))
                 work = route.function(questions, context)
             else:
+                reading.begin()
                 raw = await anext(incoming, None)
+                reading.end()
                 if raw is None:
                     raise NodeError(Code.WIRE_MALFORMED, f"A call of {spec.name} came without its question.")
                 work = route.function(*self._read(spec, raw, peer, caller))
@@ -218,6 +233,48 @@ class Desk:
                 await asyncio.sleep(wait)
             first = False
             yield self._read(route.spec, raw, peer, caller)[0]
+
+    def close(self) -> None:
+        """Looks after nothing any more."""
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    async def _receive(self, spec: Spec, read: Read | None) -> bytes:
+        """The question of a call, which has to come whole in time, else its place is given to another.
+
+        One timer looks after all that are waited for: nearly every question is there when it is asked for.
+        """
+        assert read is not None, "a question that is not there is read"
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        self._waiting[task] = loop.time()
+        if self._looking is None:
+            self._looking = loop.call_later(limits.STALL.total_seconds() / 2, self._look)
+        try:
+            raw = await read()
+        except asyncio.CancelledError:
+            if task not in self._late or task.uncancel() > 0:  # type: ignore[union-attr]
+                raise
+            raise NodeError(
+                Code.NET_TIMEOUT, f"A {spec.name} did not come whole in {limits.STALL.total_seconds():g} s."
+            ) from None
+        finally:
+            self._waiting.pop(task, None)
+            self._late.discard(task)
+        if raw is None:
+            raise NodeError(Code.WIRE_MALFORMED, f"A call of {spec.name} came without its question.")
+        return raw
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        limit = limits.STALL.total_seconds()
+        for task, since in list(self._waiting.items()):
+            if loop.time() - since >= limit and task is not None:
+                self._late.add(task)
+                task.cancel()
+        self._looking = loop.call_later(limit / 2, self._look) if self._waiting else None
 
     # --- checks ---------------------------------------------------------------------------------------------------
 

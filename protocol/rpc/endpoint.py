@@ -177,6 +177,7 @@ class Endpoint:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+        self.desk.close()
 
     def pack_reply(self, spec: Spec, reply: Any) -> bytes:
         """A handler's reply as it travels; for the desk."""
