@@ -48,6 +48,7 @@ class Code(StrEnum):
     WIRE_REPLAY = "E-WIRE-009"
     WIRE_DOMAIN = "E-WIRE-010"
     WIRE_BREAKING = "E-WIRE-011"
+    WIRE_OLD_BOOT = "E-WIRE-012"
     # directory
     DIR_START = "E-DIR-001"
     DIR_BOOTSTRAP = "E-DIR-002"
@@ -218,6 +219,11 @@ CATALOGUE: dict[Code, Entry] = {
         False,
         "A message changed in a way that older nodes cannot read",
         "Take the change back: add a field with a number of its own instead, and name removed numbers as reserved.",
+    ),
+    Code.WIRE_OLD_BOOT: Entry(
+        False,
+        "A message from before a restart of its sender",
+        "Nothing: it is ignored; if it repeats, two nodes run with one identity.",
     ),
     Code.DIR_START: Entry(
         True,

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SIGNED_WRONGLY = frozenset(
-    code for code in Code if code.name.startswith("WIRE_") and code is not Code.WIRE_REPLAY
+    code
+    for code in Code
+    if code.name.startswith("WIRE_") and code not in (Code.WIRE_REPLAY, Code.WIRE_OLD_BOOT)
 )
 """What makes an attempt unverified; a repeated message was verified once and is cheap to tell."""
 
@@ -304,16 +306,10 @@ class Desk:
                 version = self._declared(spec, caller)
                 return decode(spec.cls, raw), self._context(peer, caller, peer, None, version)
             sealed: Sealed[Any] = unseal(
-                raw, run=endpoint.run, expect=spec.cls, me=endpoint.peer_id, verifier=endpoint.verifier
-            )
-            if sealed.recipient is not None:
-                if sealed.sender != peer:
-                    raise NodeError(
-                        Code.WIRE_WRONG_RECIPIENT,
-                        f"{peer} delivered what {sealed.sender} said to one peer.",
-                    )
-                self.replay.accept(sealed)
-            elif spec.role is Role.REQUEST:
+                raw, run=endpoint.run, expect=spec.cls, me=endpoint.peer_id, peer=peer, window=self.replay,
+                verifier=endpoint.verifier,
+            )  # fmt: skip
+            if sealed.recipient is None and spec.role is Role.REQUEST:
                 raise NodeError(Code.WIRE_WRONG_RECIPIENT, f"The request {spec.name} is addressed to nobody.")
         except NodeError as error:
             if error.code in _SIGNED_WRONGLY:
