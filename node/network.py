@@ -220,7 +220,10 @@ class Network:
             seen=self.ways.standing.seen,
         )
         sealed = seal(self.identity, self.run if known else None, record)
-        await self.directory.publish(sealed, shelf="members" if known else "newcomers")
+        shelf = "members" if known else "newcomers"
+        await self.directory.publish(sealed, shelf=shelf)
+        if not self._published:
+            self._emit("directory.record", shelf=shelf)
         self._published = loop.time()
 
     async def watch(self) -> None:

@@ -40,11 +40,14 @@ def die_with_parent(parent: int) -> None:
 
 
 def default_program() -> Path:
-    """Where hivemind keeps the helper; found without importing hivemind.
+    """The helper's binary: what ``INTELLECT_NODE_HELPER`` names, else hivemind's, found without importing hivemind.
 
     Raises:
         NodeError: ``E-SYS-003`` if hivemind is not installed.
     """
+    named = os.environ.get("INTELLECT_NODE_HELPER")
+    if named:
+        return Path(named)
     found = importlib.util.find_spec("hivemind")
     if found is None or not found.submodule_search_locations:
         raise NodeError(
