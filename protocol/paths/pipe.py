@@ -27,7 +27,8 @@ class Duplex:
 
     def close(self) -> None:
         """Ends it without waiting for what is unsent: the end of one side of a tunnel is the end of all."""
-        self.writer.transport.abort()
+        with contextlib.suppress(AttributeError):  # of a transport that was closed and has ended since
+            self.writer.transport.abort()
 
 
 async def carry(local: Duplex, stream: Duplex, *, clock: Callable[[], float] = time.monotonic) -> Window:

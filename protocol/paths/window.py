@@ -4,17 +4,18 @@ A tunnel shares its link with heartbeats, often one TCP connection to a relay, a
 tens of seconds of a slow link. So a tunnel looks at how long its own bytes take to be delivered, and keeps no more
 under way than adds :data:`~protocol.paths.limits.TARGET_DELAY` to the delay of the empty link:
 
-    window ← window × (base + target) / round trip,    at most doubled or halved, once per round trip
+    window ← window × (base + target) / round trip,    at most doubled or halved
 
-which grows an unused link's window exponentially and stands still at the target. Source of the idea: FAST TCP (Wei,
+which grows an unused link's window exponentially and stands still at the target. It moves every other round trip, since
+only what was sent after one move shows what that move did. Source of the idea: FAST TCP (Wei,
 Jin, Low, Hegde, 2006), whose window moves by baseRTT / RTT; the target as a delay is LEDBAT's (RFC 6817). The base is
-the smallest round trip of the last minute; since a busy tunnel would never see the empty link again, it sends little
-for one round trip now and then (LEDBAT++'s periodic slowdown).
+the smallest round trip of the last minute; since a busy tunnel would never see the empty link again, it sends one
+piece alone now and then (LEDBAT++'s periodic slowdown).
 """
 
 from collections import deque
 
-from protocol.paths.limits import BASE_EVERY, FIRST_WINDOW, MAX_WINDOW, MIN_WINDOW, TARGET_DELAY
+from protocol.paths.limits import BASE_EVERY, CHUNK, FIRST_WINDOW, MAX_WINDOW, MIN_WINDOW, TARGET_DELAY
 
 _REMEMBERED = 3
 
@@ -33,8 +34,9 @@ class Window:
         self._bases: deque[float] = deque([float("inf")], maxlen=_REMEMBERED)
         self._base_until = now + BASE_EVERY.total_seconds()
         self._slow_until: int | None = None
-        self._round_ends = 0
-        self._best = float("inf")
+        self._round_begins = 0
+        self._round_ends: int | None = None
+        self._sum, self._samples = 0.0, 0
         self._full = False
 
     @property
@@ -44,8 +46,10 @@ class Window:
 
     def room(self) -> int:
         """Bytes that may be sent now."""
-        size = float(MIN_WINDOW) if self._slow_until is not None else self.size
-        room = int(size) - (self.sent - self.delivered)
+        under_way = self.sent - self.delivered
+        if self._slow_until is not None:  # one piece alone on the link
+            return int(CHUNK) if under_way == 0 else 0
+        room = int(self.size) - under_way
         if room <= 0:
             self._full = True
         return room
@@ -69,21 +73,26 @@ class Window:
             took = now - self._under_way.popleft()[1]
         if took is None:
             return
-        self._bases[-1] = min(self._bases[-1], took)
-        self._best = min(self._best, took)
-        if delivered >= self._round_ends:
-            self._turn()
+        if self._slow_until is None or delivered > self._slow_until:  # not what still waited behind the rest
+            self._bases[-1] = min(self._bases[-1], took)
+        if delivered > self._round_begins:
+            if self._round_ends is None:
+                self._round_ends = self.sent
+            self._sum, self._samples = self._sum + took, self._samples + 1
+            if delivered >= self._round_ends:
+                self._move()
         if self._slow_until is not None:
-            if delivered >= self._slow_until and self.sent > self._slow_until:
+            if delivered > self._slow_until:
                 self._slow_until = None
         elif now >= self._base_until:
             self._base_until = now + BASE_EVERY.total_seconds()
-            self._bases.append(took)
+            self._bases.append(float("inf"))
             self._slow_until = self.sent  # until something sent from now on has come
 
-    def _turn(self) -> None:
-        """One round trip is over: adapt to the best that it showed."""
-        factor = (self.base + self._target) / max(self._best, 1e-6)
+    def _move(self) -> None:
+        """A round trip of what was sent since the last move is over: move by what it took."""
+        factor = (self.base + self._target) * self._samples / max(self._sum, 1e-9)
         if self._slow_until is None and (factor < 1 or self._full):  # one that is not used says nothing
             self.size = min(float(MAX_WINDOW), max(float(MIN_WINDOW), self.size * min(2.0, max(0.5, factor))))
-        self._round_ends, self._best, self._full = self.sent, float("inf"), False
+        self._round_begins, self._round_ends = self.sent, None
+        self._sum, self._samples, self._full = 0.0, 0, False
