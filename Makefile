@@ -41,6 +41,7 @@ check: setup ## Lint, format, types, import contracts, wire, wheel, rows
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/intellect-node messages check
+	$(BIN)/python -m tests.repository.sdk_page
 	$(BIN)/python -m tests.repository.wheel dist
 	$(BIN)/python -m tests.repository.rows
 

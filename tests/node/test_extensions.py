@@ -118,6 +118,20 @@ async def test_an_extension_that_cannot_be_attached_is_an_event(packages: Path) 
     assert "no room" in fields["reason"]
 
 
+async def test_a_package_in_editable_mode_is_found_by_a_process_that_runs(
+    packages: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    source = tmp_path_factory.mktemp("source")
+    async with local_endpoints(1) as (server,):
+        extensions = Extensions(server)
+        assert extensions.find() == ((), ())
+        install(packages, "epsilon-ext", GOOD)
+        (packages / "epsilon_ext.py").rename(source / "epsilon_ext.py")
+        (packages / "__editable__.epsilon_ext-1.0.pth").write_text(f"{source}\n")
+        ((found,), failures) = extensions.find()
+        assert (found.name, failures) == ("epsilon-ext", ())
+
+
 PROGRAM = """
 import asyncio, site, sys
 from node.extensions import Extensions
@@ -139,6 +153,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.soak
 def test_what_pip_installs_in_editable_mode_is_served_by_a_process_that_runs(tmp_path: Path) -> None:
     folder, prefix = scaffold("acme-report", tmp_path), tmp_path / "prefix"
     site = prefix / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
