@@ -19,6 +19,8 @@ from libp2p.crypto.ed25519 import Ed25519PrivateKey
 from libp2p.crypto.keys import KeyPair
 from libp2p.crypto.x25519 import create_new_key_pair as new_noise_key
 from libp2p.custom_types import TProtocol
+from libp2p.host.ping import ID as PING_PROTOCOL
+from libp2p.host.ping import perform_ping_roundtrip
 from libp2p.network.config import ConnectionConfig
 from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
@@ -40,6 +42,9 @@ from protocol.gossip.limits import (
     MAX_STRANGERS,
     NEIGHBOURS,
     OWN_DIALS,
+    PING,
+    PONG,
+    STOP,
     TEND,
     WAITING,
 )
@@ -255,8 +260,17 @@ class Host:
             event.set()
 
     async def _drop(self, peer: ID) -> None:
-        with trio.move_on_after(DIAL.total_seconds()), suppress(Exception):
+        with trio.move_on_after(STOP.total_seconds()), suppress(Exception):
             await self._host.disconnect(peer)
+        network: Any = self._host.get_network()
+        left = tuple(network.get_connections(peer))
+        for connection in left:  # it does not even take a farewell: its socket is closed without one
+            with trio.move_on_after(STOP.total_seconds()), suppress(Exception):
+                await connection.muxed_conn.secured_conn.close()
+            network.remove_conn(connection)
+        if left:
+            await self.went(peer)
+            self._relay._handle_dead_peer(peer)
 
     # ---- the router's gate
 
@@ -315,9 +329,21 @@ class Host:
                     self._is_of(ID.from_base58(host), PeerId(host))
                 else:
                     self._nursery.start_soon(self._drop, ID.from_base58(host))
+            for host in self._neighbours.to_ask(PING):
+                self._nursery.start_soon(self._ask_for_life, ID.from_base58(host))
             wanted = NEIGHBOURS - len(self._neighbours.connected)
             for host, addresses in self._neighbours.to_call(wanted, self._scores.banned):
                 self._nursery.start_soon(self._call, host, addresses)
+
+    async def _ask_for_life(self, peer: ID) -> None:
+        alive = False
+        with trio.move_on_after(PONG.total_seconds()), suppress(Exception):
+            stream = await self._host.new_stream(peer, [PING_PROTOCOL])
+            await perform_ping_roundtrip(stream)
+            alive = True
+            await stream.close()
+        if not alive:
+            await self._drop(peer)
 
     async def _call(self, host: str, addresses: tuple[str, ...]) -> None:
         with trio.move_on_after(DIAL.total_seconds()), suppress(Exception):

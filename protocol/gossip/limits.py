@@ -82,6 +82,12 @@ HEARTBEAT = timedelta(seconds=1)
 TEND = timedelta(seconds=1)
 """How often the host looks whether it has enough neighbours."""
 
+PING = timedelta(seconds=20)
+"""How often a neighbour is asked for a sign of life."""
+
+PONG = timedelta(seconds=10)
+"""How long it has to give it; one that was stopped or cut off is dropped after both together."""
+
 DIAL = timedelta(seconds=5)
 """How long one attempt to connect may take."""
 

@@ -5,6 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from protocol.gossip.limits import COURTESY, FORWARDED, HELLO, MAX_KNOWN, REDIAL, REDIAL_MOST
 from protocol.units import PeerId
@@ -33,11 +34,13 @@ class Connected:
         since: When it connected.
         node: Whose host it is, None while it has not said.
         waiting: Messages of it that wait until it says so.
+        asked: When it was last asked for a sign of life.
     """
 
     since: float
     node: PeerId | None = None
     waiting: int = 0
+    asked: float = 0.0
     _tokens: float = float(FORWARDED.burst)
     _then: float = field(default=0.0)
 
@@ -74,7 +77,8 @@ class Neighbourhood:
 
     def came(self, host: str) -> Connected:
         """A host is connected."""
-        return self.connected.setdefault(host, Connected(self._clock()))
+        now = self._clock()
+        return self.connected.setdefault(host, Connected(now, asked=now))
 
     def went(self, host: str) -> None:
         """A host is no longer connected."""
@@ -84,6 +88,14 @@ class Neighbourhood:
         """Connected hosts that have not said whose they are, or only those that should have by now."""
         latest = self._clock() - HELLO.total_seconds() if overdue else float("inf")
         return [host for host, it in self.connected.items() if it.node is None and it.since < latest]
+
+    def to_ask(self, every: timedelta) -> list[str]:
+        """Connected hosts to ask for a sign of life now; each is not asked again before ``every`` is over."""
+        now = self._clock()
+        due = [host for host, it in self.connected.items() if now - it.asked >= every.total_seconds()]
+        for host in due:
+            self.connected[host].asked = now
+        return due
 
     def know(self, node: PeerId, host: str, addresses: tuple[str, ...]) -> None:
         """A node's record says where its host listens."""

@@ -10,8 +10,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import trio
 
-from protocol.gossip import neighbours
+from protocol.gossip import host, neighbours
 from protocol.gossip.limits import MAX_CONTROL, MAX_FRAME, MAX_REMEMBERED
 from protocol.gossip.router import SeenMessages
 from tests.protocol.gossip.conftest import MakeNode
@@ -141,21 +142,54 @@ async def test_a_host_that_does_not_say_whose_it_is_is_not_heard_and_not_kept(
     assert victim.heard == []
 
 
+async def stop_reading(host: Any) -> None:
+    async def forever(stream: Any, *rest: Any) -> None:
+        await trio.sleep_forever()
+
+    for connections in host._host.get_network().connections.values():
+        for connection in connections:
+            connection.muxed_conn.secured_conn.read = forever
+
+
+async def connections_with(host: Any, whom: str) -> set[Any]:
+    found = host._host.get_network().connections.items()
+    return {each for peer, connections in found if peer.to_base58() == whom for each in connections}
+
+
+async def fill_buffers(host: Any, of: str) -> None:
+    async def forever(data: bytes) -> None:
+        await trio.sleep_forever()
+
+    for peer, connections in host._host.get_network().connections.items():
+        for connection in connections:
+            if peer.to_base58() == of:
+                connection.muxed_conn.secured_conn.write = forever
+
+
+@pytest.mark.parametrize("writes", [True, False], ids=["which can be written to", "whose buffers are full"])
+async def test_a_neighbour_that_gives_no_sign_of_life_is_dropped_and_the_others_are_not(
+    trio_of: tuple[Node, Node, Node], monkeypatch: pytest.MonkeyPatch, writes: bool
+) -> None:
+    villain, victim, friend = trio_of
+    await trio_makes(villain, "stop_reading", stop_reading)
+    if not writes:
+        monkeypatch.setattr(host, "STOP", timedelta(seconds=0.5))
+        await trio_makes(victim, "fill_buffers", fill_buffers, host_of(villain))
+    connections = await trio_makes(victim, "connections", connections_with, host_of(villain))
+    for name in ("PING", "PONG"):
+        monkeypatch.setattr(host, name, timedelta(seconds=1))
+    async with asyncio.timeout(20):  # it may come back, by another connection
+        while connections & await trio_makes(victim, "connections", connections_with, host_of(villain)):
+            await asyncio.sleep(0.05)
+    assert await is_a_neighbour(victim, friend)
+    await victim.gossip.publish(News(text="still here"))
+    await friend.hears("still here")
+
+
 async def test_a_neighbour_that_never_reads_holds_up_nobody_and_costs_little(
     trio_of: tuple[Node, Node, Node],
 ) -> None:
     villain, victim, friend = trio_of
-
-    async def stop_reading(host: Any) -> None:
-        import trio
-
-        async def forever(stream: Any, *rest: Any) -> None:
-            await trio.sleep_forever()
-
-        for connections in host._host.get_network().connections.values():
-            for connection in connections:
-                connection.muxed_conn.secured_conn.read = forever
-
     await trio_makes(villain, "stop_reading", stop_reading)
     for number in range(80):
         await victim.gossip.publish(News(text=f"{number:20000}"))

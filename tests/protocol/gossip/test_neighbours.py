@@ -1,6 +1,6 @@
 import itertools
 
-from protocol.gossip.limits import COURTESY, FORWARDED, HELLO, REDIAL_MOST
+from protocol.gossip.limits import COURTESY, FORWARDED, HELLO, PING, REDIAL_MOST
 from protocol.gossip.neighbours import Neighbourhood
 from protocol.units import PeerId
 
@@ -78,6 +78,15 @@ def test_strangers_are_those_that_do_not_say_whose_they_are_in_time() -> None:
     assert (around.strangers(), around.strangers(overdue=True)) == (["silent"], [])
     clock.now += HELLO.total_seconds() + 1
     assert around.strangers(overdue=True) == ["silent"]
+
+
+def test_a_neighbour_is_asked_for_a_sign_of_life_now_and_then() -> None:
+    clock = Clock()
+    around = Neighbourhood(ME, clock)
+    around.came("host")
+    assert around.to_ask(PING) == []
+    clock.now += PING.total_seconds()
+    assert (around.to_ask(PING), around.to_ask(PING)) == (["host"], [])
 
 
 def test_a_neighbour_sends_as_fast_as_it_may_and_no_faster() -> None:
