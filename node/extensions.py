@@ -187,8 +187,8 @@ async def serve_extensions(endpoint: Endpoint, emit: Emit) -> None:
                 package=extension.package,
                 messages=list(extension.messages),
             )
-        for error in failed:
-            emit("extension.failed", code=str(error.code), reason=error.sentence)
+        for failure in failed:
+            emit("extension.failed", code=str(failure.code), reason=failure.sentence)
         await asyncio.sleep(_LOOK_AGAIN.total_seconds())
 
 

@@ -55,7 +55,8 @@ def _item(field: FieldSpec) -> Any:
     if field.kind == "message":
         return example(field.python)
     if field.kind == "enum":
-        return max(field.python, key=lambda member: member.value)
+        members = list(field.python.__members__.values())
+        return max(members, key=lambda member: member.value)
     if field.kind == "bool":
         return True
     if field.kind in ("double", "float"):

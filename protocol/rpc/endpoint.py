@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterable, Callable
+from contextlib import aclosing
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar, overload
 
@@ -14,8 +15,8 @@ from protocol.identity import Signer, Verifier, verify
 from protocol.messages.declaration import Asks
 from protocol.messages.registry import Plane, Role, Spec, spec_of
 from protocol.messages.wire import decode, encode
-from protocol.rpc.carrier import Stream
 from protocol.rpc.channel import Dial, dial
+from protocol.rpc.conversation import both_ways
 from protocol.rpc.desk import Desk
 from protocol.rpc.grpc_carrier import GrpcCarrier
 from protocol.rpc.routes import route_of
@@ -397,43 +398,16 @@ class Endpoint:
         call = await link.open(
             spec.name, None, spec.version, progress or spec.timeout or limits.SEND_TIMEOUT, timeout
         )
-        writing = asyncio.ensure_future(self._write_all(peer, spec, requests, call))
-        replies = _replies(spec)
-        try:
-            while (frame := await call.read()) is not None:
-                yield decode(replies, frame)
-            if not writing.done():  # the peer had its answer before the last question
-                writing.cancel()
-            await _ignoring_the_call(writing)
-        except NodeError:
-            if writing.done() and not writing.cancelled():
-                writing.result()  # what the requests raised is the reason why the call ended
-            raise
-        finally:
-            writing.cancel()
-            call.close()
-            await asyncio.gather(writing, return_exceptions=True)
 
-    async def _write_all(self, peer: PeerId, spec: Spec, requests: AsyncIterable[Any], call: Stream) -> None:
-        try:
-            async for request in requests:
-                if type(request) is not spec.cls:
-                    raise TypeError(f"a {type(request).__name__} came among the requests of {spec.name}")
-                raw = self._pack(spec, request, peer)
-                if spec.plane is Plane.BULK:
-                    await self.throttle.take(len(raw))
-                try:
-                    await call.write(raw)
-                except NodeError:
-                    return  # the call has ended; its reader is told why
-            with_end = call.end()
-            try:
-                await with_end
-            except NodeError:
-                return
-        except Exception:
-            call.close()
-            raise
+        async def pack(request: Any) -> bytes:
+            raw = self._pack(spec, request, peer)
+            if spec.plane is Plane.BULK:
+                await self.throttle.take(len(raw))
+            return raw
+
+        async with aclosing(both_ways(call, spec, requests, pack)) as replies:
+            async for reply in replies:
+                yield reply
 
     async def _unary(self, peer: PeerId, spec: Spec, message: Any, timeout: timedelta) -> bytes:
         link = self._links.to(peer, spec.plane)
@@ -462,15 +436,6 @@ class Endpoint:
     def _next(self, whom: str) -> int:
         number = self._sequences[whom] = self._sequences.get(whom, 0) + 1
         return number
-
-
-async def _ignoring_the_call(writing: "asyncio.Future[None]") -> None:
-    try:
-        await writing
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
 
 
 def _spec(message: Any, role: Role) -> Spec:
