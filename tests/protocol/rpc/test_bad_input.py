@@ -260,3 +260,21 @@ async def test_a_forgotten_peers_flood_is_counted_by_its_address(scene: Scene) -
     assert codes[0] is Code.NET_UNTRUSTED
     assert codes[-1] is Code.NET_RATE
     await scene.others_are_served()  # from the same address, but known
+
+
+async def test_connections_beyond_the_bound_are_closed_and_those_before_it_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "MAX_CONNECTIONS", 3)
+    async with local_endpoints(3) as (server, hostile, honest):
+        speaker = Speaker()
+        serve(server, speaker)
+        scene = Scene(server, hostile, honest, speaker)
+        await scene.others_are_served()
+        assert server.address is not None
+        opened = [await asyncio.open_connection(*server.address) for _ in range(5)]
+        for reader, _ in opened[2:]:
+            assert await _some(reader) == b""
+        await scene.others_are_served()
+        for _, writer in opened:
+            writer.close()
