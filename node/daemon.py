@@ -485,7 +485,7 @@ _NOTABLE = {
     "commit": "Round {round} was decided.",
     "peer.gone": "{peer} is gone: {why}.",
     "peer.seen": "{peer} is here.",
-    "peer.path": "The way to {peer} is {path}.",
+    "peer.path": "The way to {peer} ({plane}) is {path}.",
     "peer.no-path": "There is no way to {peer}: {reason}.",
     "node.reach": "{sentence}",
     "state.downloaded": "Downloaded the state of round {round}.",

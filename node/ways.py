@@ -32,7 +32,7 @@ class Ways:
         self._trust, self._emit = trust, emit
         self._outward, self._announced, self._wanted = outward, announced, wanted
         self.standing = Standing()
-        self._taken: dict[PeerId, Way] = {}
+        self._taken: dict[tuple[PeerId, str], Way] = {}
         self._tunnels: dict[PeerId, tuple[Address, Address]] = {}
         self._said: dict[tuple[PeerId, str], float] = {}
 
@@ -53,9 +53,12 @@ class Ways:
         return True
 
     def to(self, peer: PeerId) -> str:
-        """The way to a peer: ``direct``, ``punched`` or ``relayed``; empty for a tunnel that was not yet used."""
+        """The way to a peer: ``direct``, ``punched`` or ``relayed``; empty for a tunnel that was not yet used.
+
+        Control and bulk connect by themselves; where their ways differ, it is that of control.
+        """
         if peer in self._tunnels:
-            return self._taken.get(peer, "")
+            return self._taken.get((peer, "control"), self._taken.get((peer, "bulk"), ""))
         return Way.DIRECT if self._trust.find(peer) is not None else ""
 
     async def addresses(
@@ -83,9 +86,9 @@ class Ways:
         peer, plane = PeerId(event["peer"]), event["plane"]
         if event["event"] == "way":
             way = Way(event["way"])
-            if self._taken.get(peer) is not way:
-                self._taken[peer] = way
-                self._emit("peer.path", peer=peer, path=way.value, address=event["address"])
+            if self._taken.get((peer, plane)) is not way:
+                self._taken[peer, plane] = way
+                self._emit("peer.path", peer=peer, plane=plane, path=way.value, address=event["address"])
             return
         now = asyncio.get_running_loop().time()
         if (

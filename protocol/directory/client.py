@@ -79,7 +79,7 @@ class Directory:
         self._identity = identity
         self._clock = clock
         self._link = link
-        self._guard = Guard({}, clock)
+        self._guard = Guard({}, self.now)
         self._published: dict[str, Sealed[PeerRecord]] = {}
 
     @classmethod
@@ -115,7 +115,7 @@ class Directory:
             hints: Multiaddrs of peers to try in the background, such as those known before a restart.
             progress: Is told in a sentence what the start is doing, at least every two seconds while it waits.
             startup: How long the network helper may take to start.
-            clock: Gives Unix seconds, by which records expire.
+            clock: Gives Unix seconds by the machine; records expire by :meth:`now`.
             program: Another network helper than the one hivemind brings.
             data: The data plane to which tunnels of others lead, and which peers are asked to call back.
             reach: ``auto`` asks the bootstrap peers whether they reach this node; ``direct`` or ``relayed`` says it.
@@ -141,6 +141,7 @@ class Directory:
             "startup": startup.total_seconds(),
             "program": str(program or default_program()),
             "operator": None,
+            "skew": clock() - time.time(),
             "reach": reach,
             "relays": [check_peer_address(address) for address in relays],
             "data": None,
@@ -166,6 +167,15 @@ class Directory:
     def alive(self) -> bool:
         """Whether the directory runs."""
         return self._link.alive
+
+    def now(self) -> float:
+        """Unix seconds as the peers see them: the machine's clock, corrected to the median of the members'."""
+        return self._clock() + self._link.clock_offset
+
+    @property
+    def clock_warning(self) -> str | None:
+        """A sentence if the machine's clock is off by more than 30 s, else None."""
+        return self._link.clock_warning
 
     @property
     def died(self) -> asyncio.Event:
@@ -206,7 +216,7 @@ class Directory:
             NodeError: ``E-DIR-004`` if the record breaks a rule or no node took it, ``E-DIR-003`` if it died.
         """
         self._guard.check(sealed.raw, peer=self._identity.peer_id, shelf=_known(shelf))
-        left = sealed.message.expires_at - self._clock()
+        left = sealed.message.expires_at - self.now()
         if lifetime is not None and left > lifetime.total_seconds() + 1:
             sentence = (
                 f"The record is valid for {left:.0f} s more, longer than {lifetime.total_seconds():.0f} s."
@@ -237,7 +247,7 @@ class Directory:
             NodeError: ``E-DIR-003`` if the directory died.
         """
         valid = []
-        oldest = self._clock() - tolerance.total_seconds()
+        oldest = self.now() - tolerance.total_seconds()
         for text in await self._link.call("records", shelf=_known(shelf)):
             try:
                 raw = from_text(text)
@@ -263,7 +273,7 @@ class Directory:
             gone = replace(
                 said,
                 withdrawn=True,
-                issued_at=max(self._clock(), said.issued_at + 0.001),
+                issued_at=max(self.now(), said.issued_at + 0.001),
                 expires_at=said.expires_at + 0.001,
                 multiaddrs=(),
                 certificate_pem=b"",

@@ -30,6 +30,8 @@ class Link:
 
     def __init__(self, progress: Callable[[str], None], told: Callable[[dict[str, Any]], None]) -> None:
         self.died = asyncio.Event()
+        self.clock_offset = 0.0
+        self.clock_warning: str | None = None
         self.failure: NodeError | None = None
         self.helper: int | None = None
         self._progress = progress
@@ -149,6 +151,9 @@ class Link:
         match frame.get("event"):
             case "progress":
                 self._progress(str(frame["text"]))
+            case "clock":
+                self.clock_offset = float(frame["offset"])
+                self.clock_warning = frame["warning"]
             case "way" | "no-way":
                 self._told(frame)
             case "helper":

@@ -20,10 +20,13 @@ from typing import Any
 
 import msgpack
 
+from protocol.clock import PeerClock, difference
 from protocol.directory.addresses import is_loopback, peer_in, resolved, without_peer
 from protocol.directory.control import Control
 from protocol.directory.frames import error_frame, from_text, read_frame, to_text, write_frame
 from protocol.directory.limits import (
+    CLOCK_GRAIN,
+    CLOCK_PEERS,
     MAINTAIN_EVERY,
     MAX_RECORD,
     MAX_RECORDS,
@@ -51,10 +54,12 @@ import_narrowly()
 
 import hivemind.dht.node as dht_node
 import hivemind.dht.protocol as dht_protocol
+import hivemind.dht.routing as dht_routing
+import hivemind.utils.timed_storage as timed_storage
 from hivemind.dht.routing import DHTID
 from hivemind.dht.storage import DHTLocalStorage, DictionaryDHTValue
 from hivemind.p2p import P2P, PeerID
-from hivemind.proto import p2pd_pb2
+from hivemind.proto import dht_pb2, p2pd_pb2
 from hivemind.utils.multiaddr import Multiaddr
 
 
@@ -113,6 +118,12 @@ class _BoundedStorage(DHTLocalStorage):  # type: ignore[misc]
         return bool(super().store_subkey(key, subkey, value, expiration_time))
 
 
+def _tell_time(now: Callable[[], float]) -> None:
+    """What hivemind takes for the time, by which records expire and which peers are told."""
+    for module in (dht_node, dht_protocol, dht_routing, timed_storage):
+        module.get_dht_time = now
+
+
 class Node:
     """One DHT node with its helper."""
 
@@ -122,7 +133,11 @@ class Node:
         self._identity = Identity(from_text(config["seed"]))
         self._namespace = str(config["namespace"])
         self._keys = {shelf: DHTID.generate(source=shelf_key(self._namespace, shelf)) for shelf in SHELVES}
-        self._guard = Guard({key.to_bytes(): shelf for shelf, key in self._keys.items()}, time.time)
+        skew = float(config["skew"])
+        self._clock = PeerClock(lambda: time.time() + skew)
+        self._told_offset = 0.0
+        _tell_time(self._clock.now)
+        self._guard = Guard({key.to_bytes(): shelf for shelf, key in self._keys.items()}, self._clock.now)
         self._set_operator(config["operator"])
         self._own: dict[str, tuple[bytes, float]] = {}
         self._control = Control(p2pd_pb2)
@@ -210,6 +225,10 @@ class Node:
             sentence = f"The bootstrap peer {names} accepts connections but does not answer as a directory."
             raise NodeError(Code.DIR_BOOTSTRAP, sentence) from error
         self.remember(self._config["hints"])
+        if joined:
+            await self._agree_on_time({peer_in(address) for address in joined})
+        else:
+            self._clock.found()
         self._maintenance = asyncio.create_task(self._maintain())
         return {
             "event": "ready", "multiaddrs": await self.multiaddrs(), "neighbours": self._neighbours(),
@@ -241,6 +260,7 @@ class Node:
             self._introduce,
             self._emit,
             relay=standing.serves is not None,
+            seen=self._hidden_at,
         )
         await self._ways.start(self._config["data"])
         if standing.serves is not None:
@@ -285,6 +305,12 @@ class Node:
         return tuple(address for address in told if peer_in(address) != me and not is_circuit(address))[
             :MAX_RELAYS
         ]
+
+    def _hidden_at(self) -> str:
+        """The address that others see this node at, if they do not reach it there."""
+        if not self._seen or any(not seen.data for seen in self._seen) or ":" in self._seen[0].host:
+            return ""
+        return self._seen[0].host
 
     async def _introduce(self, peer: PeerId) -> str | None:
         addresses = self._guard.addresses.get(peer)
@@ -409,8 +435,30 @@ class Node:
                     await self._reconnect(neighbours)
                 if neighbours != known or now - stored > RESTORE_EVERY.total_seconds():
                     known, stored = neighbours, now
+                    if self._guard.checks_admissions:  # else anyone could call itself a member
+                        await self._agree_on_time(neighbours & self._guard.members)
                     for shelf in list(self._own):
                         await self._store(shelf)
+
+    async def _agree_on_time(self, peers: set[str]) -> None:
+        """Asks peers for their time, and goes by their median; tells the node how far its machine's clock is off."""
+
+        async def ask(peer: str) -> float | None:
+            asked = self._clock.now()
+            try:
+                stub = self._dht.protocol.get_stub(PeerID.from_base58(peer))
+                answer = await stub.rpc_ping(dht_pb2.PingRequest(), timeout=RPC.total_seconds())
+            except Exception:  # hivemind's many kinds; a peer that does not answer has no say
+                return None
+            return difference(answer.dht_time, asked, self._clock.now())
+
+        chosen = random.sample(sorted(peers), min(CLOCK_PEERS, len(peers)))
+        answers = await asyncio.gather(*map(ask, chosen))
+        self._clock.agree(answer for answer in answers if answer is not None)
+        offset = -self._clock.wrong_by
+        if abs(offset - self._told_offset) > CLOCK_GRAIN.total_seconds():
+            self._told_offset = offset
+            self._emit({"event": "clock", "offset": offset, "warning": self._clock.warning})
 
     async def _reconnect(self, neighbours: set[str]) -> None:
         lost = [

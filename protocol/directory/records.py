@@ -126,6 +126,8 @@ class Guard:
         self._admitted: OrderedDict[bytes, None] = OrderedDict()
         self.refused = 0
         """Records found invalid so far."""
+        self.members: set[str] = set()
+        """Peers whose records on the members' shelf were valid; admitted ones, once the operator is known."""
         self.addresses: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         """Directory addresses of peers whose records were valid, the latest last."""
 
@@ -138,6 +140,12 @@ class Guard:
         """
         self._operator, self._admission = operator, admission
         self._admitted.clear()
+        self.members.clear()
+
+    @property
+    def checks_admissions(self) -> bool:
+        """Whether the operator is known."""
+        return self._operator is not None
 
     def remember(self, peer: str, addresses: tuple[str, ...]) -> None:
         """Takes note of where a peer's directory listens."""
@@ -183,7 +191,7 @@ class Guard:
             else:
                 # exactly its own: else anyone could bring an old record back by storing it with a later expiry
                 if expiry == dht_expiry(record):
-                    self._note(record)
+                    self._note(record, shelf)
                     return True
         self.refused += 1
         return False
@@ -202,7 +210,12 @@ class Guard:
         if len(self._admitted) > MAX_RECORDS["members"]:
             self._admitted.popitem(last=False)
 
-    def _note(self, record: PeerRecord) -> None:
+    def _note(self, record: PeerRecord, shelf: str) -> None:
+        if shelf == "members":
+            if record.withdrawn:
+                self.members.discard(record.peer)
+            elif len(self.members) < MAX_RECORDS["members"]:
+                self.members.add(record.peer)
         if record.withdrawn or not record.multiaddrs:
             return
         try:

@@ -10,6 +10,8 @@ from protocol.paths.choice import Seen, Way
 from protocol.paths.multiaddr import is_circuit
 from protocol.paths.pipe import Duplex
 from protocol.paths.probe import PROTOCOL, CallBack, ask
+from protocol.paths.punch import PROTOCOL as PUNCH
+from protocol.paths.punch import Punching
 from protocol.paths.tunnel import Dialling, Serving
 from protocol.units import Address, PeerId
 
@@ -24,6 +26,7 @@ class Ways:
         introduce: Makes it know where a peer is; returns what is wrong, or nothing.
         emit: Tells the node: ``{"event": "way", …}`` for a stream that opened, ``no-way`` for one that did not.
         relay: Whether this node is a relay.
+        seen: The address that others see this node at, if they do not reach it; else empty.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class Ways:
         emit: Callable[[dict[str, Any]], None],
         *,
         relay: bool,
+        seen: Callable[[], str],
     ) -> None:
         self._emit = emit
         self._streams = HelperStreams(
@@ -45,7 +49,9 @@ class Ways:
             ask=question,
             introduce=introduce,
         )
-        self._dialling = Dialling(self._streams, self._on_way, self._on_failure)
+        self._serving: Serving | None = None
+        self._punching = Punching(self._streams, seen, self._on_punched, time.monotonic)
+        self._dialling = Dialling(self._streams, self._on_way, self._on_failure, punch=self._punching.punch)
         self._call_back = CallBack(time.monotonic, relay=relay)
 
     async def start(self, data: dict[str, Any] | None) -> None:
@@ -58,7 +64,9 @@ class Ways:
         await self._streams.serve(PROTOCOL, self._on_question)
         if data is not None:
             here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(data["host"], data["host"])
-            await Serving(Address(here, data["port"])).attach(self._streams)
+            self._serving = Serving(Address(here, data["port"]))
+            await self._serving.attach(self._streams)
+            await self._streams.serve(PUNCH, self._punching.follow)
 
     async def tunnel(self, peer: PeerId, plane: str) -> list[Any]:
         """The local host and port that lead to a plane of a peer."""
@@ -82,6 +90,10 @@ class Ways:
         """Ends everything."""
         await self._dialling.stop()
         await self._streams.stop()
+
+    async def _on_punched(self, peer: PeerId, way: str, connection: Duplex) -> None:
+        assert self._serving is not None
+        await self._serving.take(peer, way, connection)
 
     async def _on_question(self, peer: PeerId, way: str, stream: Duplex) -> None:
         parts = way.split("/")

@@ -66,3 +66,21 @@ RELAY_TIME = timedelta(hours=12)
 
 RELAY_BUFFER = Bytes.parse("64 KiB")
 """What a relay holds of one direction of one connection."""
+
+PUNCH = timedelta(seconds=3)
+"""How long two nodes try to open a connection from both sides."""
+
+PUNCH_AGAIN = timedelta(milliseconds=250)
+"""The pause between tries that were refused."""
+
+PUNCH_EVERY = timedelta(minutes=5)
+"""How long after a failure a node goes through the relay without trying again."""
+
+PUNCHES_FROM_ONE = 4
+"""Invitations of one peer that a node follows within the time below: control and bulk, and both once more."""
+
+PUNCH_WITHIN = timedelta(seconds=10)
+"""See above."""
+
+MAX_PUNCHES = 16
+"""Invitations that a node follows at the same time."""

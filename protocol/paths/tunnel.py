@@ -49,6 +49,14 @@ OnWay = Callable[[PeerId, str, Way, str], None]
 """Is told of every stream that opens: peer, plane, its way, the multiaddr."""
 
 
+Punch = Callable[[PeerId, str], Awaitable[tuple[Duplex, str] | None]]
+"""Opens a connection to a peer for a plane from both sides at once; returns it with its multiaddr, or None."""
+
+
+async def _no_punch(peer: PeerId, plane: str) -> None:
+    return None
+
+
 class Dialling:
     """Local ports that lead to peers.
 
@@ -56,12 +64,18 @@ class Dialling:
         streams: Opens streams.
         on_way: Told which way each stream takes.
         on_failure: Told a peer, a plane and why a stream to it cannot be opened.
+        punch: Tried where a stream goes through a relay.
     """
 
     def __init__(
-        self, streams: Streams, on_way: OnWay, on_failure: Callable[[PeerId, str, str], None]
+        self,
+        streams: Streams,
+        on_way: OnWay,
+        on_failure: Callable[[PeerId, str, str], None],
+        *,
+        punch: Punch = _no_punch,
     ) -> None:
-        self._streams, self._on_way, self._on_failure = streams, on_way, on_failure
+        self._streams, self._on_way, self._on_failure, self._punch = streams, on_way, on_failure, punch
         self._ports: dict[tuple[PeerId, str], tuple[asyncio.Server, Address]] = {}
         self._running: set[asyncio.Task[Any]] = set()
 
@@ -94,7 +108,13 @@ class Dialling:
             self._on_failure(peer, plane, str(error) or f"no stream within {OPEN.total_seconds():g} s")
             local.close()
             return
-        self._on_way(peer, plane, Way.RELAYED if is_circuit(way) else Way.DIRECT, way)
+        taken = Way.RELAYED if is_circuit(way) else Way.DIRECT
+        if taken is Way.RELAYED:
+            punched = await self._punch(peer, plane)
+            if punched is not None:
+                stream.close()
+                taken, (stream, way) = Way.PUNCHED, punched
+        self._on_way(peer, plane, taken, way)
         await carry(local, stream)
 
     async def forget(self, peer: PeerId) -> None:

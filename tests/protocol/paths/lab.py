@@ -22,7 +22,7 @@ _RULES = """
 table ip nat {{
   chain out {{
     type nat hook postrouting priority 100;
-    oifname "wan" masquerade
+    oifname "wan" masquerade {ports}
   }}
 }}
 table ip filter {{
@@ -54,7 +54,11 @@ def missing() -> str:
     rules = ["ip", "netns", "exec", name, "nft", "-f", "-"]
     try:
         tried = subprocess.run(
-            rules, input=_RULES.format().encode(), capture_output=True, env=_environment(), check=False
+            rules,
+            input=_RULES.format(ports="").encode(),
+            capture_output=True,
+            env=_environment(),
+            check=False,
         )
     finally:
         subprocess.run(["ip", "netns", "del", name], env=_environment(), check=False)
@@ -97,12 +101,13 @@ class Lab:
         self._in(space, "ip route add default dev eth0")
         return self._host(name, space, address)
 
-    def hidden(self, name: str, *, rate: str = "") -> "Host":
+    def hidden(self, name: str, *, rate: str = "", hard: bool = False) -> "Host":
         """A host behind a router of its own.
 
         Args:
             name: A short name.
             rate: Shapes the router's line in both directions.
+            hard: The router gives every connection another port, so that nobody can tell which.
         """
         router, space = self._namespace(f"{name}r"), self._namespace(name)
         self._join(router, f"{name}r", "wan", rate)
@@ -113,10 +118,9 @@ class Lab:
             self._in(where, f"ip link set {device} up")
         self._in(space, f"ip route add default via {prefix}.1")
         self._in(router, "sysctl -qw net.ipv4.ip_forward=1")
-        subprocess.run(
-            ["ip", "netns", "exec", router, "nft", "-f", "-"],
-            input=_RULES.format().encode(), check=True, env=_environment(),
-        )  # fmt: skip
+        rules = _RULES.format(ports="fully-random" if hard else "").encode()
+        nft = ["ip", "netns", "exec", router, "nft", "-f", "-"]
+        subprocess.run(nft, input=rules, check=True, env=_environment())
         return self._host(name, space, f"{prefix}.2")
 
     def _join(self, space: str, name: str, device: str, rate: str) -> str:

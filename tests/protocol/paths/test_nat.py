@@ -21,8 +21,12 @@ async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
     await made.close()
 
 
-async def test_two_nodes_that_can_only_dial_out_speak_through_a_relay(lab: Lab) -> None:
-    relay, one, other = lab.public("relay"), lab.hidden("one"), lab.hidden("other")
+@pytest.mark.parametrize(
+    "hard", [False, True], ids=["whose router keeps ports", "whose router gives any port"]
+)
+async def test_two_nodes_that_can_only_dial_out_speak_with_each_other(lab: Lab, hard: bool) -> None:
+    relay, one, other = lab.public("relay"), lab.hidden("one"), lab.hidden("other", hard=hard)
+    way = "relayed" if hard else "punched"
     told = await relay.start(relay=1 << 30)
     assert told["reach"] == "direct" and told["host"] == relay.address
     ends = await asyncio.gather(one.start(relay), other.start(relay))
@@ -35,14 +39,14 @@ async def test_two_nodes_that_can_only_dial_out_speak_through_a_relay(lab: Lab) 
     )
     for asker, peer in ((one, other), (other, one)):
         answer = await asker.do("ping", peer=peer.peer, text="hello", within=30)
-        assert answer == {"text": f"hello from {asker.peer}", "way": "relayed"}
+        assert answer == {"text": f"hello from {asker.peer}", "way": way}
         got = await asker.do("pull", peer=peer.peer, count=5 * MEGABYTE)
         assert got["count"] == 5 * MEGABYTE
     record = await one.do("record", peer=other.peer)
     assert record["reach"] == "tunnel" and record["host"] == other.address
     assert "relay" in (await one.do("record", peer=relay.peer))["roles"]
-    events = await one.do("events")
-    assert [event["path"] for event in events if event["kind"] == "peer.path"] == ["relayed"]
+    paths = [event for event in await one.do("events") if event["kind"] == "peer.path"]
+    assert {event["plane"]: event["path"] for event in paths} == {"control": way, "bulk": way}
     # the relay reaches them by the connection that they opened, and they reach it directly
     for asker, peer in ((relay, one), (one, relay)):
         await asker.do("find", peer=peer.peer, within=30)
@@ -59,7 +63,7 @@ async def test_at_ten_megabits_a_forty_megabyte_transfer_starves_no_heartbeat(tm
         relay, one, other = (
             relayed.public("relay"),
             relayed.hidden("one", rate="10mbit"),
-            relayed.hidden("other"),
+            relayed.hidden("other", hard=True),
         )
         await asyncio.gather(near.start(), relay.start(relay=1 << 30))
         await asyncio.gather(far.start(near), one.start(relay), other.start(relay))
