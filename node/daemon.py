@@ -321,7 +321,7 @@ class Daemon:
         def ledger() -> Any:
             return None if self._member is None else self._member.ledger
 
-        return Coordinator(operator, genesis, rules, network, ledger, self._emit, time.time)
+        return Coordinator(operator, genesis, rules, network, ledger, self._emit, network.now)
 
     async def _admission(self, network: Network, genesis: Genesis, coordinator: Coordinator | None) -> bytes:
         """This node's admission: from disk, from itself, or from a coordinator that has to be reached."""

@@ -96,6 +96,7 @@ class Network:
             audience=self._belongs,
         )  # fmt: skip
         self.directory: Directory | None = None
+        self._clock_wrong = False
         self.gossip: NodeGossip | None = None
         self._gossip_port = gossip_port
         self.members: dict[PeerId, PeerRecord] = {}
@@ -191,13 +192,28 @@ class Network:
     def _renew_soon(self) -> None:
         self._published = -_LIFETIME.total_seconds()
 
+    def now(self) -> float:
+        """Unix seconds as the members see them, by which records and admissions are judged."""
+        return time.time() if self.directory is None else self.directory.now()
+
+    def _look_at_clock(self) -> None:
+        """Say once that the machine's clock is wrong, and once that it is right again."""
+        warning = self.directory.clock_warning if self.directory is not None else None
+        if (warning is None) is not self._clock_wrong:
+            return
+        self._clock_wrong = warning is not None
+        if warning is not None:
+            self._emit("clock.wrong", code=str(Code.SYS_CLOCK), reason=warning)
+        else:
+            self._emit("clock.right")
+
     # ---- records
 
     async def publish(self) -> None:
         """Put this node's record on its shelf: members with an admission, newcomers without."""
         assert self.directory is not None and self.endpoint.address is not None
         loop = asyncio.get_running_loop()
-        now = time.time()
+        now = self.now()
         known = bool(self._admission)
         record = PeerRecord(
             peer=self.me,
@@ -238,6 +254,7 @@ class Network:
                     await self._start_directory()
                     await self.publish()
                 await self.look()
+                self._look_at_clock()
                 await self._see_to_ways()
                 if loop.time() - self._published > _RENEW.total_seconds():
                     await self.publish()
