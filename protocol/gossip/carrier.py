@@ -41,6 +41,7 @@ class HostCarrier:
         self._pending: set[asyncio.Future[Any]] = set()
         self._host: Any = None
         self._trio: Any = None
+        self._close: Callable[[], None] | None = None
         self._cancel: Callable[[], None] | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -119,14 +120,21 @@ class HostCarrier:
     async def stop(self) -> None:
         """Closes the host; can be called twice."""
         self._stopping = True
-        if self._cancel is not None:
-            with suppress(RuntimeError):  # it has ended already
-                self._cancel()
-        if self._thread is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(STOP.total_seconds()):
-                    await self._ended.wait()
-                    await asyncio.to_thread(self._thread.join, STOP.total_seconds())
+        for end in (self._close, self._cancel):
+            if end is not None:
+                with suppress(RuntimeError):  # it has ended already
+                    end()
+            if self._thread is not None and not await self._has_gone(self._thread):
+                continue
+            return
+
+    async def _has_gone(self, thread: threading.Thread) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP.total_seconds()):
+                await self._ended.wait()
+                await asyncio.to_thread(thread.join, STOP.total_seconds())
+                return True
+        return False
 
     # ---- neighbours
 
@@ -213,17 +221,18 @@ class HostCarrier:
 
             from protocol.gossip import host
 
-            scope = trio.CancelScope()
+            scope, close = trio.CancelScope(), trio.Event()
             config = host.HostConfig(node, seed, self.certificate, listen, receive, is_member, verifier)
 
             def started(made: Any, address: str) -> None:
                 self._host, self._trio = made, trio.lowlevel.current_trio_token()
+                self._close = lambda: self._trio.run_sync_soon(close.set)
                 self._cancel = lambda: self._trio.run_sync_soon(scope.cancel)
                 self._in_loop(self._listens, address)
 
             async def main() -> None:
                 with scope:
-                    await host.serve(config, started, trio.sleep_forever)
+                    await host.serve(config, started, close.wait)
 
             trio.run(main)
         except BaseException as error:
@@ -232,8 +241,8 @@ class HostCarrier:
         self._in_loop(self._has_ended, failure)
 
     def _listens(self, address: str) -> None:
-        if self._stopping and self._cancel is not None:
-            self._cancel()
+        if self._stopping and self._close is not None:
+            self._close()
         if not self._ready.done():
             self._ready.set_result(address)
 

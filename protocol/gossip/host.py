@@ -88,8 +88,9 @@ class HostConfig:
 class Host:
     """A running host. All methods are called in its trio loop."""
 
-    def __init__(self, config: HostConfig, nursery: trio.Nursery) -> None:
-        self._config, self._nursery = config, nursery
+    def __init__(self, config: HostConfig) -> None:
+        self._config = config
+        self._nursery: trio.Nursery | None = None
         self._scores = Scores()
         self._neighbours = Neighbourhood(config.node)
         self._cut: OrderedDict[PeerId, None] = OrderedDict()
@@ -125,18 +126,34 @@ class Host:
         self._router = make_router(self)
         self._relay = Relay(self._host, self._router, self)
 
+    def _spawn(self, work: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
+        """Has something done in the background, unless the host is closing."""
+        if self._nursery is not None:
+            with suppress(RuntimeError):
+                self._nursery.start_soon(work, *arguments)
+
     async def open(self, stack: AsyncExitStack) -> str:
         """Listens until the stack closes; returns the multiaddr with the port that was taken, without peer id."""
         await stack.enter_async_context(self._host.run([Multiaddr(self._config.listen)]))
         await stack.enter_async_context(background_trio_service(self._relay))
         await stack.enter_async_context(background_trio_service(self._router))
         await self._relay.wait_until_ready()
-        self._nursery.start_soon(self._tend)
         addresses = self._host.get_transport_addrs()
         if not addresses:  # the library keeps the reason to itself
             raise OSError(f"it cannot listen at {self._config.listen}; is the port taken?")
         address = addresses[0]
         return str(address).rpartition("/p2p/")[0] or str(address)
+
+    def begin(self, nursery: trio.Nursery) -> None:
+        """Tends its neighbours from now on, until the nursery ends."""
+        self._nursery = nursery
+        self._spawn(self._tend)
+
+    async def leave(self) -> None:
+        """Closes all connections; the library itself leaves their sockets open."""
+        async with trio.open_nursery() as nursery:
+            for peer in self._host.get_connected_peers():
+                nursery.start_soon(self._drop, peer)
 
     # ---- what the carrier asks
 
@@ -144,7 +161,7 @@ class Host:
         self, method: str, arguments: tuple[Any, ...], tell: Callable[[Any, BaseException | None], None]
     ) -> None:
         """Does what is asked, and tells the asking thread what came of it."""
-        self._nursery.start_soon(self._carry_out, method, arguments, tell)
+        self._spawn(self._carry_out, method, arguments, tell)
 
     async def _carry_out(
         self, method: str, arguments: tuple[Any, ...], tell: Callable[[Any, BaseException | None], None]
@@ -191,7 +208,7 @@ class Host:
             self._cut.popitem(last=False)
         for host, connected in tuple(self._neighbours.connected.items()):
             if connected.node == node:
-                self._nursery.start_soon(self._drop, ID.from_base58(host))
+                self._spawn(self._drop, ID.from_base58(host))
 
     def neighbours(self) -> tuple[Neighbour, ...]:
         """Who is connected."""
@@ -211,12 +228,12 @@ class Host:
         """A host connected."""
         host = peer.to_base58()
         if self._scores.banned(host) or len(self._neighbours.strangers()) >= MAX_STRANGERS:
-            self._nursery.start_soon(self._drop, peer)
+            self._spawn(self._drop, peer)
             return
         if host not in self._neighbours.connected:
             self._neighbours.came(host)
             self._said[host] = trio.Event()
-            self._nursery.start_soon(self._say_hello, peer)
+            self._spawn(self._say_hello, peer)
 
     async def went(self, peer: ID) -> None:
         """A connection of a host closed."""
@@ -250,7 +267,7 @@ class Host:
 
     def _is_of(self, peer: ID, node: PeerId) -> None:
         if self._scores.banned(node) or node in self._cut:
-            self._nursery.start_soon(self._drop, peer)
+            self._spawn(self._drop, peer)
             return
         host = peer.to_base58()
         self._neighbours.came(host).node = node
@@ -282,7 +299,7 @@ class Host:
             return False
         if not connected.may_send(trio.current_time()):
             if self._scores.flood(connected.node or name):
-                self._nursery.start_soon(self._drop, host)
+                self._spawn(self._drop, host)
             return False
         return connected.node is not None or await self._has_said(name)
 
@@ -311,7 +328,7 @@ class Host:
         name = host.to_base58()
         connected = self._neighbours.connected.get(name)
         if self._scores.bad(name if connected is None or connected.node is None else connected.node):
-            self._nursery.start_soon(self._drop, host)
+            self._spawn(self._drop, host)
 
     def score(self, host: ID) -> float:
         """A neighbour's points."""
@@ -328,12 +345,12 @@ class Host:
                 if self._config.is_member(PeerId(host)):  # a directory's host has its node's own key
                     self._is_of(ID.from_base58(host), PeerId(host))
                 else:
-                    self._nursery.start_soon(self._drop, ID.from_base58(host))
+                    self._spawn(self._drop, ID.from_base58(host))
             for host in self._neighbours.to_ask(PING):
-                self._nursery.start_soon(self._ask_for_life, ID.from_base58(host))
+                self._spawn(self._ask_for_life, ID.from_base58(host))
             wanted = NEIGHBOURS - len(self._neighbours.connected)
             for host, addresses in self._neighbours.to_call(wanted, self._scores.banned):
-                self._nursery.start_soon(self._call, host, addresses)
+                self._spawn(self._call, host, addresses)
 
     async def _ask_for_life(self, peer: ID) -> None:
         alive = False
@@ -383,10 +400,15 @@ async def _nothing() -> None:
 async def serve(
     config: HostConfig, started: Callable[[Host, str], None], until: Callable[[], Awaitable[None]]
 ) -> None:
-    """Runs a host until ``until`` returns."""
-    async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
-        host = Host(config, nursery)
-        address = await host.open(stack)
-        started(host, address)
-        await until()
-        nursery.cancel_scope.cancel()
+    """Runs a host until ``until`` returns; then its connections are closed, so that neighbours notice at once."""
+    with trio.CancelScope() as closing:
+        async with AsyncExitStack() as stack:
+            host = Host(config)
+            address = await host.open(stack)
+            async with trio.open_nursery() as nursery:
+                host.begin(nursery)
+                started(host, address)
+                await until()
+                nursery.cancel_scope.cancel()
+            closing.deadline = trio.current_time() + STOP.total_seconds() / 2
+            await host.leave()

@@ -73,6 +73,17 @@ async def test_a_stopped_host_leaves_no_thread_and_no_port() -> None:
     await carrier.stop()
 
 
+async def test_neighbours_notice_at_once_that_a_host_was_stopped(node: MakeNode) -> None:
+    for _ in range(3):
+        leaving, staying = await node(), await node()
+        await chain([leaving, staying])
+        await leaving.stop()
+        assert leaving.carrier.failure.endswith("it was stopped")
+        async with asyncio.timeout(5):
+            while await staying.carrier.neighbours():
+                await asyncio.sleep(0.02)
+
+
 async def test_a_host_that_fails_is_noticed_and_another_takes_its_place(node: MakeNode) -> None:
     one, other = await node(), await node()
     await chain([one, other])
