@@ -19,6 +19,7 @@ from protocol.messages.fields import (
     check_groups,
     checked,
     declaration_error,
+    is_plain_view,
     ordinary,
     read_field,
 )
@@ -330,7 +331,12 @@ def _make_dataclass(cls: type[Any], name: str) -> None:
             quick = [(each.name, *ordinary(each)) for each in spec_of(type(self)).fields]
         for name, kind, low, high in quick:
             value = held[name]
-            if type(value) is not kind or (low is not None and not low <= value <= high):
+            if kind is memoryview:
+                if type(value) is bytes:
+                    held[name] = memoryview(value)
+                elif type(value) is not memoryview or not is_plain_view(value):
+                    break
+            elif type(value) is not kind or (low is not None and not low <= value <= high):
                 break
         else:
             if own is not None:

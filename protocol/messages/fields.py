@@ -272,6 +272,11 @@ def ordinary(spec: FieldSpec) -> tuple[type[Any], Any, Any]:
     return _NeverSeen, None, None
 
 
+def is_plain_view(value: memoryview) -> bool:
+    """Whether a view is of plain bytes that nobody can change."""
+    return value.readonly and value.format == "B" and value.ndim == 1
+
+
 class _NeverSeen:
     """The class of no value."""
 
@@ -324,7 +329,7 @@ def _checked_item(owner: str, spec: FieldSpec, value: Any) -> Any:
             value.encode()
         except UnicodeEncodeError:
             raise _invalid(owner, spec, "is not valid Unicode text") from None
-    if python is memoryview and (not value.readonly or value.format != "B" or value.ndim != 1):
+    if python is memoryview and not is_plain_view(value):
         value = memoryview(bytes(value))
     if kind in ("string", "bytes"):
         check_length(owner, spec, value)

@@ -217,7 +217,7 @@ class GrpcStream:
             frame = await self._call.read()
         except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.CancelledError) as error:
             raise self._failure(error) from error
-        self._timer.end()
+        self._timer.since = None
         return None if frame is grpc.aio.EOF else frame
 
     def _failure(self, error: BaseException) -> BaseException:

@@ -15,7 +15,7 @@ from protocol import limits
 from protocol.envelope import ReplayWindow, Sealed, unseal
 from protocol.errors import Code, NodeError
 from protocol.messages.registry import Plane, Role, Spec
-from protocol.messages.wire import decode
+from protocol.messages.wire import decode, encode
 from protocol.rpc.carrier import Caller, Incoming, Read, Write
 from protocol.rpc.gate import Gate, Place, Strangers
 from protocol.rpc.progress import ProgressTimer
@@ -199,16 +199,25 @@ class Desk:
     async def _write_all(
         self, spec: Spec, replies: AsyncIterator[Any], write: Write, timer: ProgressTimer
     ) -> None:
-        pack = self._endpoint.pack_reply
+        cls, name, sent = spec.replies, spec.reply_name, self._endpoint.sent
         throttle = self._endpoint.throttle if spec.plane is Plane.BULK else None
         try:
-            async for reply in replies:
-                frame = pack(spec, reply)
-                if throttle is not None and not throttle.let(len(frame)):
-                    await throttle.take(len(frame))
+            async for (
+                reply
+            ) in replies:  # a loop for every frame: what it calls per frame is what a stream costs
+                if type(reply) is not cls:
+                    raise TypeError(f"the handler of {spec.name} answered with a {type(reply).__name__}")
+                frame = encode(reply)
+                size = len(frame)
+                sent[name] += size
+                if throttle is not None:
+                    if throttle.rate is None:
+                        throttle.taken += size
+                    else:
+                        await throttle.take(size)
                 timer.begin()
                 await write(frame)
-                timer.end()
+                timer.since = None
         finally:
             await replies.aclose()  # type: ignore[attr-defined]
 

@@ -28,13 +28,6 @@ class Throttle:
         self.taken = 0
         """Bytes let through so far."""
 
-    def let(self, count: int) -> bool:
-        """Lets bytes through where there is no limit, without the cost of waiting; false where there is one."""
-        if self.rate is not None:
-            return False
-        self.taken += count
-        return True
-
     async def take(self, count: int) -> None:
         """Waits until ``count`` bytes may leave."""
         self.taken += count
