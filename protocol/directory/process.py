@@ -18,8 +18,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import msgpack
-
 from protocol.clock import PeerClock, difference
 from protocol.directory.addresses import is_loopback, peer_in, resolved, without_peer
 from protocol.directory.control import Control
@@ -28,7 +26,6 @@ from protocol.directory.limits import (
     CLOCK_GRAIN,
     CLOCK_PEERS,
     MAINTAIN_EVERY,
-    MAX_RECORD,
     MAX_RECORDS,
     MAX_RELAYS,
     MAX_SHELF,
@@ -43,6 +40,7 @@ from protocol.directory.p2pd import Helper, HelperStanding, die_with_parent
 from protocol.directory.records import SHELVES, Guard, dht_expiry, shelf_key
 from protocol.directory.relaying import offered
 from protocol.directory.serving import first, serve
+from protocol.directory.validation import Validator, prune
 from protocol.directory.ways import Ways
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
@@ -61,38 +59,6 @@ from hivemind.dht.storage import DHTLocalStorage, DictionaryDHTValue
 from hivemind.p2p import P2P, PeerID
 from hivemind.proto import dht_pb2, p2pd_pb2
 from hivemind.utils.multiaddr import Multiaddr
-
-
-class _Validator:
-    """hivemind's record validator over our :class:`Guard`: what a shelf may hold, and nothing else in the DHT."""
-
-    def __init__(self, guard: Guard) -> None:
-        self.guard = guard
-
-    def validate(self, record: Any) -> bool:
-        """Whether this node stores the record, or believes it when another node answers with it."""
-        if len(record.value) > MAX_RECORD + 8 or len(record.subkey) > 128:
-            return False
-        try:
-            subkey, raw = msgpack.unpackb(record.subkey), msgpack.unpackb(record.value)
-        except Exception:  # msgpack raises many kinds for bytes that are not msgpack
-            return False
-        return self.guard.accepts(record.key, subkey, raw, record.expiration_time)
-
-    def sign_value(self, record: Any) -> bytes:
-        """Records are signed before they come here."""
-        return bytes(record.value)
-
-    strip_value = sign_value
-
-
-def _prune(protocol: Any, key: bytes, dictionary: Any) -> bool:
-    """Drops invalid records from a shelf that another node sent; hivemind itself would drop the shelf for one."""
-    with dictionary.freeze():
-        for subkey, (value, expiry) in list(dictionary.items()):
-            if not protocol._validate_record(key, protocol.serializer.dumps(subkey), value, expiry):
-                del dictionary[subkey]
-    return True
 
 
 class _BoundedStorage(DHTLocalStorage):  # type: ignore[misc]
@@ -204,7 +170,7 @@ class Node:
         p2p = await P2P.replicate(Multiaddr(f"/unix{self._helper.door}"))
         _BoundedStorage.bounds = {key: MAX_RECORDS[shelf] for shelf, key in self._keys.items()}
         dht_protocol.DHTLocalStorage = _BoundedStorage
-        dht_protocol.DHTProtocol._validate_dictionary = _prune
+        dht_protocol.DHTProtocol._validate_dictionary = prune
         try:
             self._dht = await dht_node.DHTNode.create(
                 p2p=p2p,
@@ -213,7 +179,7 @@ class Node:
                 initial_peers=joined or None,
                 num_replicas=REPLICAS,
                 wait_timeout=RPC.total_seconds(),
-                record_validator=_Validator(self._guard),
+                record_validator=Validator(self._guard),
                 strict=False,  # else it refuses peers whose clock is off by more than 3 s
                 cache_locally=False,  # reads ask for the latest, so a cache would only hold stale copies
                 cache_nearest=0,
@@ -375,7 +341,7 @@ class Node:
         key = self._keys["members"]
         shelf = self._dht.protocol.storage.get(key)
         if shelf is not None:
-            _prune(self._dht.protocol, key.to_bytes(), shelf.value)
+            prune(self._dht.protocol, key.to_bytes(), shelf.value)
 
     def remember(self, addresses: list[str]) -> None:
         """Takes note of peers that may be asked when neighbours are lost."""
