@@ -1,6 +1,5 @@
 """The decoders above the protocol, and everything that declares messages; importing this completes the targets."""
 
-import importlib
 import tempfile
 from pathlib import Path
 
@@ -9,17 +8,12 @@ import numpy as np
 from protocol.errors import NodeError
 from protocol.testing.fuzzing import Fuzzed, of_message, target
 
-MESSAGE_MODULES = (
-    "diloco.member.messages", "diloco.member.admission", "diloco.reduce.messages", "diloco.rounds.statements",
-    "diloco.store.ledger", "node.messages", "protocol.directory.records", "protocol.gossip.messages",
-    "shardcast.messages",
-)  # fmt: skip
-
 
 def declare_messages() -> None:
     """Imports everything that declares messages."""
-    for name in MESSAGE_MODULES:
-        importlib.import_module(name)
+    from node.extensions import system_messages
+
+    system_messages()
 
 
 @target("genesis")

@@ -1,6 +1,5 @@
 """Every message of the system is what its strategy draws, and comes back from the wire as it was."""
 
-import importlib
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
@@ -9,17 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from node.extensions import system_messages
 from protocol import field, message, part
-from protocol.messages import REGISTRY, Role, decode, encode
+from protocol.messages import Role, decode, encode
 from protocol.testing.strategies import any_message, messages
-
-MODULES = (
-    "diloco.member.messages", "diloco.member.admission", "diloco.reduce.messages", "diloco.rounds.statements",
-    "diloco.store.ledger", "node.messages", "protocol.directory.records", "protocol.gossip.messages",
-    "shardcast.messages",
-)  # fmt: skip
-for _module in MODULES:
-    importlib.import_module(_module)
 
 
 class Colour(Enum):
@@ -78,10 +70,7 @@ def test_fields_can_be_given(drawn: Everything) -> None:
 
 
 def own_messages() -> list[type[Any]]:
-    names = tuple(f"{module.partition('.')[0]}." for module in MODULES)
-    return [
-        spec.cls for spec in REGISTRY.all() if spec.role is not Role.PART and spec.cls.__module__.startswith(names)
-    ]  # fmt: skip
+    return [spec.cls for spec in system_messages() if spec.role is not Role.PART]
 
 
 def id_of(cls: Callable[..., Any]) -> str:
