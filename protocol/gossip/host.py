@@ -311,7 +311,14 @@ class Host:
         with trio.move_on_after(HELLO.total_seconds()):
             await event.wait()
         connected.waiting -= 1
-        return connected.node is not None
+        return connected.node is not None or self._is_a_directorys(host)
+
+    def _is_a_directorys(self, host: str) -> bool:
+        """Whether a host that has said nothing is a member's directory host: that one has its node's own key."""
+        if not self._config.is_member(PeerId(host)):
+            return False
+        self._is_of(ID.from_base58(host), PeerId(host))
+        return True
 
     def judge(self, topic: str, raw: bytes, host: ID) -> Judgement:
         """What is done with a message; see :class:`protocol.gossip.router.Gate`."""
@@ -342,9 +349,7 @@ class Host:
         while True:
             await trio.sleep(TEND.total_seconds())
             for host in self._neighbours.strangers(overdue=True):
-                if self._config.is_member(PeerId(host)):  # a directory's host has its node's own key
-                    self._is_of(ID.from_base58(host), PeerId(host))
-                else:
+                if not self._is_a_directorys(host):
                     self._spawn(self._drop, ID.from_base58(host))
             for host in self._neighbours.to_ask(PING):
                 self._spawn(self._ask_for_life, ID.from_base58(host))
