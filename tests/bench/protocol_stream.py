@@ -22,7 +22,7 @@ from tests.bench.bare_grpc import bare_grpc
 from tests.bench.measurement import Measurement
 
 SIZES = {"64kib": (2**16, 400), "1mib": (2**20, 48), "4mib": (2**22, 12)}
-PAIRS = 40
+PAIRS = 60
 WARM_UP = 3
 PAYLOAD = 2**29
 
