@@ -33,18 +33,24 @@ def difference(theirs: float, asked: float, answered: float) -> float:
     return theirs - (asked + answered) / 2
 
 
+def since_boot() -> float:
+    """Seconds that never go back and go on while the machine is suspended, where it can tell."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
 class PeerClock:
     """A wall clock that agrees with the peers. Used from one thread.
 
-    It runs on the monotonic clock: whoever sets the machine's clock while the node runs changes nothing here.
+    It runs on a clock that nobody sets: whoever sets the machine's clock while the node runs changes nothing here.
 
     Args:
         wall: The machine's clock, Unix seconds.
-        ticks: Monotonic seconds.
+        ticks: Seconds that never go back.
     """
 
     def __init__(
-        self, wall: Callable[[], float] = time.time, *, ticks: Callable[[], float] = time.monotonic
+        self, wall: Callable[[], float] = time.time, *, ticks: Callable[[], float] = since_boot
     ) -> None:
         self._wall, self._ticks = wall, ticks
         self._base = wall() - ticks()
