@@ -125,3 +125,19 @@ def test_new_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_the_command_line_loads_no_protobuf_for_other_commands() -> None:
     program = "import sys, node.cli; sys.exit('google.protobuf' in sys.modules or 'grpc' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
+
+
+def test_messages_of_installed_extensions_are_listed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system_messages()
+    fields = "count: int = field(1)\n\ndef attach(endpoint): ..."
+    (tmp_path / "listed_ext.py").write_text(MESSAGES.format(area="listed", fields=fields))
+    record = tmp_path / "listed_ext-1.0.dist-info"
+    record.mkdir()
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: listed-ext\nVersion: 1.0\n")
+    (record / "entry_points.txt").write_text("[intellect_node.messages]\nlisted = listed_ext:attach\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with REGISTRY.isolated():
+        assert "listed.state" in said(capsys, "list")
+        assert "uint64 count" in said(capsys, "describe", "listed.state")
