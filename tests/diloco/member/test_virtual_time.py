@@ -19,6 +19,7 @@ from diloco.rounds import planning
 from diloco.rounds.certificate import Certified
 from diloco.rounds.statements import Start
 from protocol.envelope import seal
+from protocol.identity import Signer
 from protocol.messages import encode
 from protocol.testing import Conditions, Host, Swarm
 from tests.diloco.member.fleet import OPERATOR, ScriptedTrainer, tiny_genesis
@@ -44,14 +45,18 @@ class Seat:
         setting = Setting(
             genesis=genesis,
             run=genesis.run_id,
-            rules=rules_of(genesis, seats(genesis.run_id, genesis.operator)),
+            rules=rules_of(
+                genesis,
+                seats(genesis.run_id, genesis.operator, verifier=host.endpoint.verifier),
+                verifier=host.endpoint.verifier,
+            ),
             timing=timing_of(genesis),
             grid=grid_of(genesis),
             codec=codec_of(genesis),
             endpoint=host.endpoint,
             folder=self.folder,
             peers=lambda: [other.peer_id for other in self.crowd.swarm.hosts if other is not host],
-            admission=admit(OPERATOR, genesis.run_id, admission),
+            admission=admit(self.crowd.operator, genesis.run_id, admission),
             emit=self.emit,
         )
         self.state = initial_state(genesis)
@@ -71,14 +76,16 @@ class Seat:
 class Crowd:
     """Members of a run that has begun."""
 
-    def __init__(self, swarm: Swarm, folder: Path, genesis: Genesis, count: int = 3) -> None:
-        self.swarm, self.genesis = swarm, genesis
+    def __init__(
+        self, swarm: Swarm, folder: Path, genesis: Genesis, count: int = 3, operator: Signer = OPERATOR
+    ) -> None:
+        self.swarm, self.genesis, self.operator = swarm, genesis, operator
         hosts = swarm.nodes(count, run=genesis.run_id)
         self.seats = [Seat(self, host, folder / host.name) for host in hosts]
         rules = self.seats[0].member.setting.rules
         value = planning.make_start(rules, genesis.base, {host.peer_id: True for host in hosts}, b"\5" * 32)
         data = encode(value)
-        start = seal(OPERATOR, genesis.run_id, Start(value=data))
+        start = seal(operator, genesis.run_id, Start(value=data))
         self.seats[0].member.found(Certified(value, data, planning.value_digest(data), start=start.raw))
         for seat in self.seats:
             seat.host.spawn(seat.member.run())
@@ -114,6 +121,16 @@ def test_three_members_train_and_agree_in_virtual_time(swarm: Swarm, tmp_path: P
         for commit in crowd.seats[0].of("commit")
     )
     assert swarm.time > 4 * 4  # four rounds of four steps of a second
+
+
+def test_members_may_sign_with_a_keyed_hash(tmp_path: Path) -> None:
+    with Swarm(seed=2, keyed=True, run=None) as swarm:
+        operator = swarm.identity(0)
+        genesis = tiny_genesis(rounds=2).model_copy(update={"operator_root": operator.peer_id})
+        crowd = Crowd(swarm, tmp_path, genesis, count=5, operator=operator)
+        swarm.run(crowd.finished())
+        crowd.check_equal()
+        assert all(2 in seat.digests() for seat in crowd.seats)
 
 
 def test_two_runs_of_one_seed_are_the_same_to_the_bit(tmp_path: Path) -> None:
