@@ -14,38 +14,30 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from protocol.clock import PeerClock, difference
-from protocol.directory.addresses import is_loopback, peer_in, resolved, without_peer
-from protocol.directory.control import Control
+from protocol.directory.addresses import peer_in, resolved, without_peer
+from protocol.directory.footing import Footing
 from protocol.directory.frames import error_frame, from_text, read_frame, to_text, write_frame
 from protocol.directory.limits import (
     CLOCK_GRAIN,
     CLOCK_PEERS,
     MAINTAIN_EVERY,
     MAX_RECORDS,
-    MAX_RELAYS,
     MAX_SHELF,
     RECONNECT_EVERY,
-    RELAY_TRIES,
     REPLICAS,
     RESTORE_EVERY,
     RPC,
 )
 from protocol.directory.narrow import import_narrowly
-from protocol.directory.p2pd import Helper, HelperStanding, die_with_parent
+from protocol.directory.p2pd import die_with_parent
 from protocol.directory.records import SHELVES, Guard, dht_expiry, shelf_key
-from protocol.directory.relaying import offered
 from protocol.directory.serving import first, serve
 from protocol.directory.validation import Validator, prune
-from protocol.directory.ways import Ways
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
-from protocol.paths.choice import Seen
-from protocol.paths.multiaddr import is_circuit
 from protocol.units import PeerId
 
 import_narrowly()
@@ -106,12 +98,7 @@ class Node:
         self._guard = Guard({key.to_bytes(): shelf for shelf, key in self._keys.items()}, self._clock.now)
         self._set_operator(config["operator"])
         self._own: dict[str, tuple[bytes, float]] = {}
-        self._control = Control(p2pd_pb2)
-        self._ways: Ways | None = None
-        self._standing = HelperStanding()
-        self._relay_tries = 0
-        self._seen: list[Seen] = []
-        self._helper: Helper | None = None
+        self._footing = Footing(config, self._identity, p2pd_pb2, emit, self._introduce)
         self._dht: Any = None
         self._maintenance: asyncio.Task[None] | None = None
 
@@ -123,19 +110,17 @@ class Node:
             case "records":
                 return await self.records(frame["shelf"])
             case "multiaddrs":
-                return await self.multiaddrs()
+                return await self._footing.multiaddrs()
             case "operator":
                 return self.set_operator(frame["operator"])
             case "remember":
                 return self.remember(frame["addresses"])
             case "tunnel":
-                assert self._ways is not None
-                return await self._ways.tunnel(PeerId(frame["peer"]), frame["plane"])
+                return await self._footing.ways.tunnel(PeerId(frame["peer"]), frame["plane"])
             case "forget":
-                assert self._ways is not None
-                return await self._ways.forget(PeerId(frame["peer"]))
+                return await self._footing.ways.forget(PeerId(frame["peer"]))
             case "seen":
-                return await self.ask_seen(list(await self._control.connected()))
+                return await self._footing.ask_seen(list(await self._footing.control.connected()))
             case other:
                 raise ValueError(f"no operation {other!r}")
 
@@ -149,25 +134,10 @@ class Node:
         Raises:
             NodeError: ``E-DIR-001`` or ``E-DIR-002``.
         """
-        listen, bootstrap = str(self._config["listen"]), self._config["bootstrap"]
-        serves, reach, local = self._config["serves"], self._config["reach"], is_loopback(listen)
-        known = () if serves or reach != "relayed" else self._relays()
-        public = reach == "direct" or self._config["announce"] is not None
-        await self._begin(
-            HelperStanding(local=local, public=public, relays=known, serves=tuple(serves) if serves else None)
-        )
-        joined = await self._join(bootstrap)
-        if not local and not public and not serves:
-            await self.ask_seen([peer_in(address) for address in joined])
-            hidden = reach == "relayed" or (self._seen and all(seen.directory for seen in self._seen))
-            relays = self._relays()
-            if hidden and set(relays) - set(known):
-                self.progress("others do not reach this node: starting again with a place at a relay")
-                await self._end()
-                await self._begin(HelperStanding(relays=relays))
-                joined = await self._join(bootstrap)
-        assert self._helper is not None
-        p2p = await P2P.replicate(Multiaddr(f"/unix{self._helper.door}"))
+        footing = self._footing
+        joined = await footing.find(lambda: self._join(self._config["bootstrap"]))
+        assert footing.helper is not None
+        p2p = await P2P.replicate(Multiaddr(f"/unix{footing.helper.door}"))
         _BoundedStorage.bounds = {key: MAX_RECORDS[shelf] for shelf, key in self._keys.items()}
         dht_protocol.DHTLocalStorage = _BoundedStorage
         dht_protocol.DHTProtocol._validate_dictionary = prune
@@ -197,86 +167,9 @@ class Node:
             self._clock.found()
         self._maintenance = asyncio.create_task(self._maintain())
         return {
-            "event": "ready", "multiaddrs": await self.multiaddrs(), "neighbours": self._neighbours(),
-            "seen": [vars(seen) for seen in self._seen],
+            "event": "ready", "multiaddrs": await footing.multiaddrs(), "neighbours": self._neighbours(),
+            "seen": [vars(seen) for seen in footing.seen],
         }  # fmt: skip
-
-    async def _begin(self, standing: HelperStanding) -> None:
-        """Starts the helper, and takes streams from it."""
-        self._standing = standing
-        self.progress("starting the network helper")
-        helper = self._helper = await Helper.start(
-            program=Path(self._config["program"]),
-            seed=self._identity.seed,
-            public_key=self._identity.public_key,
-            folder=Path(self._config["folder"]),
-            listen=str(self._config["listen"]),
-            announce=self._config["announce"],
-            standing=standing,
-            limit=timedelta(seconds=float(self._config["startup"])),
-            progress=self.progress,
-        )
-        self._emit({"event": "helper", "pid": helper.pid})
-        self._control = Control(p2pd_pb2)
-        await self._control.open(helper.door)
-        self._ways = Ways(
-            p2pd_pb2,
-            helper,
-            self._control.ask,
-            self._introduce,
-            self._emit,
-            relay=standing.serves is not None,
-            seen=self._hidden_at,
-        )
-        await self._ways.start(self._config["data"])
-        if standing.serves is not None:
-            await self._check_relay(helper, standing.serves[2])
-
-    async def _check_relay(self, helper: Helper, most: int) -> None:
-        self.progress("looking at what this relay offers")
-        offer = await offered(
-            p2pd_pb2,
-            program=Path(self._config["program"]),
-            folder=Path(self._config["folder"]),
-            relay=self._identity.peer_id,
-            addresses=await self._control.addresses(),
-        )
-        if offer == most:
-            return
-        self._relay_tries += 1
-        if self._relay_tries >= RELAY_TRIES:
-            raise NodeError(
-                Code.DIR_START,
-                f"The network helper does not serve as a relay: it offers {offer} bytes a connection, not {most}.",
-                fix="Start the node without --relay, or once more.",
-            )
-        self.progress("the network helper offers another relay than it was told to: starting it again")
-        await self._end()
-        await self._begin(self._standing)
-
-    async def _end(self) -> None:
-        """Ends the helper and everything that goes through it."""
-        if self._ways is not None:
-            await self._ways.stop()
-        self._control.close()
-        if self._helper is not None:
-            await self._helper.stop()
-
-    def _relays(self) -> tuple[str, ...]:
-        """Relays for this node: those it was told, and the peers by which it joins that say they are one."""
-        serving = {seen.by for seen in self._seen if seen.relay}
-        joined = [address for address in self._config["bootstrap"] if peer_in(address) in serving]
-        me = self._identity.peer_id
-        told = dict.fromkeys([*joined, *self._config["relays"]])
-        return tuple(address for address in told if peer_in(address) != me and not is_circuit(address))[
-            :MAX_RELAYS
-        ]
-
-    def _hidden_at(self) -> str:
-        """The address that others see this node at, if they do not reach it there."""
-        if not self._seen or any(not seen.data for seen in self._seen) or ":" in self._seen[0].host:
-            return ""
-        return self._seen[0].host
 
     async def _introduce(self, peer: PeerId) -> str | None:
         addresses = self._guard.addresses.get(peer)
@@ -284,43 +177,16 @@ class Node:
             return "nobody knows where it is"
         return await self._connect(peer, addresses)
 
-    async def ask_seen(self, peers: list[str]) -> list[dict[str, str]]:
-        """Asks up to three peers how they see this node."""
-        assert self._ways is not None
-        data = self._config["data"]
-        others = [peer for peer in peers if peer != self._identity.peer_id]
-        if data is None or not others:
-            return []
-        port = _port_of(await self._control.addresses())
-        chosen = random.sample(others, min(3, len(others)))
-        answers = await asyncio.gather(*(self._ways.ask_seen(PeerId(peer), data, port) for peer in chosen))
-        self._seen = [answer for answer in answers if answer is not None and answer.host] or self._seen
-        return [vars(seen) for seen in self._seen]
-
     async def ended(self) -> str:
         """Waits until the helper ends by itself, and says how."""
-        assert self._helper is not None
-        return await self._helper.ended()
+        assert self._footing.helper is not None
+        return await self._footing.helper.ended()
 
     async def stop(self) -> None:
         """Ends the helper."""
         if self._maintenance is not None:
             self._maintenance.cancel()
-        await self._end()
-
-    async def multiaddrs(self) -> list[str]:
-        """Where others reach this node, with its peer id; loopback only if there is nothing else."""
-        every = await self._control.addresses()
-        found = [address for address in every if not is_loopback(address)] or every
-        reached = next((seen.host for seen in self._seen if not seen.directory), None)
-        if reached is not None and self._config["announce"] is None:
-            version = 6 if ":" in reached else 4
-            found.insert(0, f"/ip{version}/{reached}/tcp/{_port_of(every)}")
-        if self._standing.relays:
-            connected = await self._control.connected()
-            relays = [address for address in self._standing.relays if peer_in(address) in connected]
-            found = [f"{address}/p2p-circuit" for address in relays] + found
-        return [f"{address}/p2p/{self._identity.peer_id}" for address in dict.fromkeys(found)]
+        await self._footing.end()
 
     async def publish(self, shelf: str, raw: bytes) -> bool:
         """Stores an own record now and again from time to time. Returns whether any node took it."""
@@ -377,7 +243,7 @@ class Node:
     async def _connect(self, peer: str, addresses: tuple[str, ...]) -> str | None:
         try:
             plain = [text for address in addresses for text in await resolved(without_peer(address))]
-            return await self._control.connect(peer, plain)
+            return await self._footing.control.connect(peer, plain)
         except OSError as error:
             return f"its name cannot be resolved: {error.strerror}"
         except (ValueError, LookupError) as error:
@@ -435,15 +301,6 @@ class Node:
         for peer in random.sample(lost, min(3, len(lost))):
             if await self._connect(peer, self._guard.addresses[peer]) is None:
                 await self._dht.protocol.call_ping(PeerID.from_base58(peer))
-
-
-def _port_of(addresses: list[str]) -> int:
-    """The TCP port on which the helper listens."""
-    for address in addresses:
-        parts = address.split("/")
-        if len(parts) == 5 and parts[3] == "tcp":
-            return int(parts[4])
-    return 0
 
 
 async def _run(link: int) -> int:
