@@ -13,7 +13,7 @@ ARGS ?=
 # One benchmark (`codec_int8`) or one area (`codec`).
 ONLY ?=
 
-.PHONY: help setup demo test check bench eval-toploc soak rows docs format wheel clean
+.PHONY: help setup demo test check bench eval-toploc soak fuzz rows docs format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -36,11 +36,13 @@ demo: setup ## Train a small model with a swarm of nodes on this machine (5 minu
 test: setup ## Run the tests
 	$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadfile $(ARGS)
 
-check: setup ## Lint, format, types, import contracts, wheel, rows
+check: setup ## Lint, format, types, import contracts, wire, wheel, rows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/intellect-node messages check
+	$(BIN)/python -m tests.repository.sdk_page
 	$(BIN)/python -m tests.repository.wheel dist
 	$(BIN)/python -m tests.repository.rows
 
@@ -54,13 +56,19 @@ eval-toploc: setup ## Show on a real model what proofs of inference detect (45 m
 soak: setup ## Run the slow suites
 	$(BIN)/python -m pytest -m soak $(ARGS) || { status=$$?; test $$status -eq 5 && echo "There is no slow suite yet."; }
 
+fuzz: setup ## Fuzz every decoder for a minute in all (ARGS="--seconds 600", or the names of some)
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install -qq --disable-pip-version-check \
+		-c constraints.txt atheris || echo "atheris cannot be installed here."
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
 rows: setup ## Show which tests pin which row of docs/failure-modes.md
 	@$(BIN)/python -m tests.repository.rows
 
-docs: setup ## Write the generated parts of docs/
+docs: setup ## Write the generated parts of docs/, and protocol/schema
 	$(BIN)/python -m tests.repository.troubleshooting
 	$(BIN)/python -m node.runfile_example > docs/run.example.toml.new
 	mv docs/run.example.toml.new docs/run.example.toml
+	$(BIN)/python -m tests.repository.wire
 
 format: setup ## Put the code into its one format
 	$(BIN)/ruff check --fix .

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from node.children import die_with_parent_if_asked
+from node.messages_cli import messages
 from protocol.errors import CATALOGUE, Code, NodeError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ intellect-node trains language models together with other people's machines.
   See what a node does   intellect-node status
   Stop a node            intellect-node stop
   Check this machine     intellect-node doctor
+  Add a message          intellect-node messages new NAME
 
 A run file may be as short as this; docs/run.example.toml shows every key:
 
@@ -54,6 +56,12 @@ Dir = Annotated[
     Path | None,
     typer.Option(
         "--dir", metavar="DIR", help="The node's data directory; runs/NAME by default.", readable=False
+    ),
+]
+Relay = Annotated[
+    bool,
+    typer.Option(
+        "--relay", help="Carry connections of peers behind routers; others have to reach this node."
     ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")]
@@ -119,11 +127,11 @@ def _begin(
 
 
 @app.command()
-def init(path: RunFilePath, folder: Dir = None, verbose: Verbose = False) -> int:
+def init(path: RunFilePath, folder: Dir = None, relay: Relay = False, verbose: Verbose = False) -> int:
     """Begin a run: make its genesis and operator key, and start its first node."""
     from node.runfile import load
 
-    runfile = load(path)
+    runfile = load(path).as_relay(relay)
     folder = folder or RUNS / runfile.run.name
 
     def start() -> int:
@@ -144,12 +152,13 @@ def run(
         ),
     ] = None,
     folder: Dir = None,
+    relay: Relay = False,
     verbose: Verbose = False,
 ) -> int:
     """Start a node: join a run, or go on where its data directory stopped."""
     from node.runfile import load
 
-    runfile = load(path)
+    runfile = load(path).as_relay(relay)
     for address in join or ():
         _check_multiaddr(address)
     addresses = tuple(join or runfile.network.join)
@@ -313,6 +322,9 @@ def _administer(folder: Path | None, do: str, **fields: str) -> int:
         )
     print(ask_admin(folders[0], do, fields))
     return 0
+
+
+app.add_typer(messages, name="messages")
 
 
 @app.command()

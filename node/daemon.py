@@ -7,7 +7,6 @@ may wait says so in the event log and on the status socket.
 import asyncio
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from diloco.store.ledger import Ledger
 from node import machine
 from node.children import end_descendants, worker_threads
 from node.eventlog import FILE, EventLog
+from node.extensions import serve_extensions
 from node.joining import GENESIS_FILE, check_way_in, find_admission, find_run
 from node.lifecycle import StopSignals, stop_now
 from node.messages import AskGenesis, GenesisPart
@@ -35,6 +35,7 @@ from node.roles.workers import Workers
 from node.runfile import RunFile
 from node.showing import Showing
 from node.status import StatusServer
+from protocol.directory import RelayService
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
 from protocol.rpc import Context, SocketMeter
@@ -195,11 +196,16 @@ class Daemon:
             self._folder,
             listen=Address(section.host, section.port),
             directory_port=section.directory_port,
+            gossip_port=section.gossip_port if section.gossip else None,
             announce=section.announce,
             upload=self._runfile.limits.upload,
             download=self._runfile.limits.download,
             roles=roles,
             emit=self._emit,
+            reach=section.reach,
+            relay=RelayService(section.relay_connections, section.relay_peers, section.relay_bytes)
+            if section.relay
+            else None,
         )
 
     async def _enter(self, network: Network) -> None:
@@ -297,7 +303,14 @@ class Daemon:
             return None if self._member is None else self._member.ledger
 
         return Coordinator(
-            operator, genesis, rules, network, ledger, self._emit, time.time, self._folder / INVITATIONS_FILE
+            operator,
+            genesis,
+            rules,
+            network,
+            ledger,
+            self._emit,
+            network.now,
+            self._folder / INVITATIONS_FILE,
         )
 
     async def _write_start(self) -> None:
@@ -328,7 +341,7 @@ class Daemon:
                     network.banned = frozenset(self._member.state.value.banned)
                 await asyncio.sleep(_SAMPLE_SECONDS)
 
-        await asyncio.gather(network.watch(), sample())
+        await asyncio.gather(network.watch(), sample(), serve_extensions(network.endpoint, self._emit))
 
     def _bytes_sent(self) -> tuple[int, int]:
         state = self._member.service.sent if self._member is not None else 0

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
@@ -235,11 +236,15 @@ def _network(runfile: RunFile, folder: Path, machine: Machine) -> Iterator[Findi
     if held_by is not None and held_by.pid != os.getpid():
         return  # the ports are that node's
     network = runfile.network
-    if network.port and network.port == network.directory_port:
-        sentence = f"network.port and network.directory_port are both {network.port}."
-        yield _bad("port", Code.CFG_BAD_VALUE, sentence, "Give each its own port, or 0 for any free one.")
-        return
-    for key, port in (("port", network.port), ("directory_port", network.directory_port)):
+    ports = [("port", network.port), ("directory_port", network.directory_port)]
+    if network.gossip:
+        ports.append(("gossip_port", network.gossip_port))
+    for (one, port), (other, same) in combinations(ports, 2):
+        if port and port == same:
+            sentence = f"network.{one} and network.{other} are both {port}."
+            yield _bad("port", Code.CFG_BAD_VALUE, sentence, "Give each its own port, or 0 for any free one.")
+            return
+    for key, port in ports:
         where = f"{network.host}:{port}" if port else f"any free port of {network.host}"
         error = listen_error(network.host, port)
         if error is None:

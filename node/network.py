@@ -3,7 +3,6 @@
 import asyncio
 import json
 import secrets
-import socket
 import time
 from contextlib import aclosing, suppress
 from datetime import timedelta
@@ -12,12 +11,17 @@ from pathlib import Path
 from diloco.member.admission import Admission, read_admission
 from diloco.member.setting import Emit
 from diloco.store.files import write_whole
+from node.gossip import NodeGossip
 from node.machine import software_version
 from node.messages import AskGenesis
-from protocol.directory import Directory, PeerRecord
+from node.ways import Ways, outward
+from protocol.directory import DataPlane, Directory, PeerRecord, RelayService
 from protocol.envelope import Sealed, seal
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity, public_key_of
+from protocol.paths import Reach
+from protocol.paths.limits import PROBE_AGAIN
+from protocol.paths.multiaddr import is_circuit
 from protocol.rpc import Endpoint
 from protocol.tls import make_certificate
 from protocol.trust import Trust
@@ -35,6 +39,8 @@ _RENEW = timedelta(minutes=1)
 _REMEMBER = timedelta(minutes=1)
 _PEERS_FILE = "peers.json"
 _PEERS_KEPT = 256
+_RELAYS_FILE = "relays.json"
+_RELAY_ROLE = "relay"
 _GENESIS_LIMIT = 32 * 2**20
 
 
@@ -51,6 +57,13 @@ class Network:
         download: Limit for bulk bytes fetched per second.
         roles: What the node does, for its record.
         emit: The event log.
+        gossip_port: Where the gossip host listens, 0 for any; None for a node without one.
+        reach: ``auto`` finds out whether others reach this node; ``direct`` or ``relayed`` says it.
+        relay: Makes this node a relay for others.
+        program: Another network helper.
+
+    Attributes:
+        ways: How this node is reached, and by which way it reaches each peer.
     """
 
     def __init__(
@@ -65,10 +78,19 @@ class Network:
         download: Bytes | None = None,
         roles: tuple[str, ...],
         emit: Emit,
+        gossip_port: int | None = None,
+        reach: str = "auto",
+        relay: RelayService | None = None,
+        program: Path | None = None,
     ) -> None:
         self.identity, self.me = identity, identity.peer_id
-        self.roles = roles
+        self.roles = roles if relay is None else tuple(sorted({*roles, _RELAY_ROLE}))
+        self._reach, self._relay, self._program = reach, relay, program
+        self._relays_tried: tuple[str, ...] = ()
+        self._probed = 0.0
         self.trust = Trust()
+        announced = announce.rsplit(":", 1)[0]
+        self.ways = Ways(self.trust, emit, outward=outward(listen.host), announced=announced, wanted=reach)
         self.boot = secrets.token_bytes(16)
         self._folder, self._emit = folder, emit
         self._listen, self._directory_port, self._announce = listen, directory_port, announce
@@ -77,7 +99,11 @@ class Network:
             identity, self._tls, self.trust, run=None, boot=self.boot, listen=listen, upload=upload, download=download,
             audience=self._belongs,
         )  # fmt: skip
+        self.endpoint.path_of = self.ways.to
         self.directory: Directory | None = None
+        self._clock_wrong = False
+        self.gossip: NodeGossip | None = None
+        self._gossip_port = gossip_port
         self.members: dict[PeerId, PeerRecord] = {}
         self.newcomers: dict[PeerId, PeerRecord] = {}
         self.round = 0
@@ -100,7 +126,7 @@ class Network:
                 they and those of ``bootstrap`` are tried for as long as it takes.
 
         Raises:
-            NodeError: A port is taken (``E-NET-001``), none answers (``E-DIR-002``), the helper fails (``E-DIR-001``).
+            NodeError: ``E-NET-001``: a port is taken; ``E-DIR-002``: nobody answers; ``E-DIR-001``: the helper fails.
         """
         await self.endpoint.start()
         self._bootstrap = bootstrap
@@ -110,6 +136,9 @@ class Network:
     async def _start_directory(self, bootstrap: tuple[str, ...] = ()) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
+        assert self.endpoint.address is not None
+        self.ways.begin_anew()
+        self._relays_tried = self._known_relays()
         self.directory = await Directory.start(
             self.identity,
             namespace=NAMESPACE,
@@ -119,7 +148,15 @@ class Network:
             bootstrap=bootstrap,
             hints=tuple(dict.fromkeys((*self._bootstrap, *self._known_addresses()))),
             progress=lambda sentence: self._emit("directory.starting", sentence=sentence),
+            program=self._program,
+            data=DataPlane(self.endpoint.address, self._tls.fingerprint),
+            reach=self._reach,
+            relays=self._relays_tried,
+            serve_relay=self._relay,
+            told=self.ways.on_tunnel,
         )
+        self._probed = loop.time()
+        self.ways.take_stand(self.directory)
         self._emit(
             "directory.ready", multiaddrs=list(self.directory.multiaddrs), seconds=loop.time() - began,
             pids=list(self.directory.pids),
@@ -129,6 +166,8 @@ class Network:
 
     async def stop(self) -> None:
         """Withdraw the record and close everything."""
+        if self.gossip is not None:
+            await self.gossip.stop()
         if self.directory is not None:
             with suppress(NodeError, TimeoutError):
                 async with asyncio.timeout(3):
@@ -147,6 +186,35 @@ class Network:
         await self.directory.set_operator(public_key_of(self._operator), Admission)
         await self.directory.withdraw("newcomers")
         await self.publish()
+        await self._start_gossip()
+
+    async def _start_gossip(self) -> None:
+        assert self.run is not None
+        where = None if self._gossip_port is None else Address(self._listen.host, self._gossip_port)
+        self.gossip = NodeGossip(
+            self.identity, self.endpoint, self.run, listen=where,
+            announce=self.ways.standing.host,
+            audience=self._belongs, members=lambda: self.members, emit=self._emit, changed=self._renew_soon,
+        )  # fmt: skip
+        await self.gossip.start()
+
+    def _renew_soon(self) -> None:
+        self._published = -_LIFETIME.total_seconds()
+
+    def now(self) -> float:
+        """Unix seconds as the members see them, by which records and admissions are judged."""
+        return time.time() if self.directory is None else self.directory.now()
+
+    def _look_at_clock(self) -> None:
+        """Say once that the machine's clock is wrong, and once that it is right again."""
+        warning = self.directory.clock_warning if self.directory is not None else None
+        if (warning is None) is not self._clock_wrong:
+            return
+        self._clock_wrong = warning is not None
+        if warning is not None:
+            self._emit("clock.wrong", code=str(Code.SYS_CLOCK), reason=warning)
+        else:
+            self._emit("clock.right")
 
     # ---- records
 
@@ -154,12 +222,12 @@ class Network:
         """Put this node's record on its shelf: members with an admission, newcomers without."""
         assert self.directory is not None and self.endpoint.address is not None
         loop = asyncio.get_running_loop()
-        now = time.time()
+        now = self.now()
         known = bool(self._admission)
         record = PeerRecord(
             peer=self.me,
             run=self.run if known and self.run else "",
-            host=self._announce.rsplit(":", 1)[0] if self._announce else _outward(self._listen.host),
+            host=self.ways.standing.host,
             port=self.endpoint.address.port,
             certificate_pem=self._tls.certificate_pem,
             roles=self.roles,
@@ -171,9 +239,16 @@ class Network:
             issued_at=now,
             expires_at=now + _LIFETIME.total_seconds(),
             multiaddrs=self.directory.multiaddrs[:8],
+            gossip_host=self.gossip.certificate if self.gossip else b"",
+            gossip=self.gossip.multiaddrs if self.gossip else (),
+            reach=self.ways.standing.reach,
+            seen=self.ways.standing.seen,
         )
         sealed = seal(self.identity, self.run if known else None, record)
-        await self.directory.publish(sealed, shelf="members" if known else "newcomers")
+        shelf = "members" if known else "newcomers"
+        await self.directory.publish(sealed, shelf=shelf)
+        if not self._published:
+            self._emit("directory.record", shelf=shelf)
         self._published = loop.time()
 
     async def watch(self) -> None:
@@ -190,6 +265,8 @@ class Network:
                     await self._start_directory()
                     await self.publish()
                 await self.look()
+                self._look_at_clock()
+                await self._see_to_ways()
                 if loop.time() - self._published > _RENEW.total_seconds():
                     await self.publish()
             except NodeError as error:
@@ -208,9 +285,15 @@ class Network:
         for record in (*self.newcomers.values(), *self.members.values()):
             if record.peer != self.me and record.certificate_pem:
                 with suppress(NodeError, ValueError):
-                    address = Address(record.host, record.port)
-                    self.trust.learn(record.peer, record.certificate_pem, (address,))
+                    control, bulk = await self.ways.addresses(self.directory, record)
+                    self.trust.learn(record.peer, record.certificate_pem, control, bulk=bulk)
+        if self.gossip is not None:
+            self.gossip.learn(self.members.values(), self.banned)
         self._remember_addresses()
+        relays = self._known_relays()
+        if relays and set(relays) != set(self._read_addresses(_RELAYS_FILE)):
+            with suppress(NodeError):
+                write_whole(self._folder / _RELAYS_FILE, [json.dumps(relays).encode()])
 
     def _remember_addresses(self) -> None:
         """Keep where members are on disk, those that left last as well: after a stop of all they are the way back."""
@@ -221,6 +304,38 @@ class Network:
         if now and sorted(addresses) != sorted(known):
             with suppress(NodeError):
                 write_whole(self._folder / _PEERS_FILE, [json.dumps(addresses).encode()])
+
+    # ---- ways
+
+    async def _see_to_ways(self) -> None:
+        """Ask again now and then how this node is seen; find another relay where it has none."""
+        assert self.directory is not None
+        now = asyncio.get_running_loop().time()
+        if now - self._probed > PROBE_AGAIN.total_seconds() and self._reach == "auto":
+            self._probed = now
+            await self.directory.ask_seen()
+            if self.ways.take_stand(self.directory):
+                await self.publish()
+        if self.ways.standing.reach is not Reach.TUNNEL:
+            return
+        addresses = await self.directory.refresh_multiaddrs()
+        relays = self._known_relays()
+        has_place = any(is_circuit(address) for address in addresses)
+        if not has_place and set(relays) - set(self._relays_tried):
+            self._emit("node.relays", relays=list(relays))
+            await self.directory.stop()
+            await self._start_directory()
+            await self.publish()
+
+    def _known_relays(self) -> tuple[str, ...]:
+        """Addresses of relays of the run, those of this moment first."""
+        seen = [
+            address
+            for record in (*self.members.values(), *self.newcomers.values())
+            if _RELAY_ROLE in record.roles and record.peer != self.me
+            for address in record.multiaddrs
+        ]
+        return tuple(dict.fromkeys([*seen, *self._read_addresses(_RELAYS_FILE)]))[:16]
 
     def _ours(self, record: Sealed[PeerRecord]) -> bool:
         """Whether a member's record is of this run and its admission holds; any, while the run is not known."""
@@ -246,8 +361,11 @@ class Network:
         return audience == "member" or audience.removeprefix("role:") in record.roles
 
     def _known_addresses(self) -> tuple[str, ...]:
+        return self._read_addresses(_PEERS_FILE)
+
+    def _read_addresses(self, name: str) -> tuple[str, ...]:
         try:
-            addresses = json.loads((self._folder / _PEERS_FILE).read_bytes())
+            addresses = json.loads((self._folder / name).read_bytes())
             return tuple(str(address) for address in addresses)[:_PEERS_KEPT]
         except (OSError, ValueError, TypeError):
             return ()
@@ -316,17 +434,3 @@ class Network:
 
 def _peer_in(address: str) -> str:
     return address.rsplit("/p2p/", 1)[-1]
-
-
-def _outward(host: str) -> str:
-    """The address that this machine's route to others has, where it listens on all of them; never its own host name."""
-    if host not in ("0.0.0.0", "::"):
-        return host
-    family = socket.AF_INET6 if host == "::" else socket.AF_INET
-    target = "2001:db8::1" if host == "::" else "192.0.2.1"  # documentation addresses: nothing is sent
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((target, 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1" if family == socket.AF_INET else "::1"

@@ -25,12 +25,14 @@ from diloco.config import RunSections, Section
 from node.runfile_lines import key_lines
 from node.runfile_problems import MULTIADDR_PATTERN, Allowed, Problem, RunFileError, problems_of
 from protocol.errors import Code, NodeError
+from protocol.paths.limits import RELAY_BYTES, RELAY_CIRCUITS, RELAY_RESERVATIONS
 from protocol.units import Bytes, bandwidth
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 256 * 1024
 
 _SMALLEST_RATE = Bytes(1_000)
+_SMALLEST_RELAY = Bytes.parse("1 MiB")
 
 
 def _rate(value: Any) -> Bytes | None:
@@ -60,6 +62,13 @@ def _size(value: Any) -> Bytes | None:
     if not isinstance(value, str | Bytes):
         raise ValueError("a size is text, because it needs a unit")
     return Bytes.parse(value)
+
+
+def _some_size(value: Any) -> Bytes:
+    size = _size(value)
+    if size is None or size < _SMALLEST_RELAY:
+        raise ValueError("at least 1 MiB is needed")
+    return size
 
 
 Bandwidth = Annotated[
@@ -100,6 +109,11 @@ class NetworkSection(Section):
     """TCP port of the data plane; 0 takes any free one."""
     directory_port: Port = 0
     """TCP port of the directory, by which peers find each other; 0 takes any free one."""
+    gossip: bool = True
+    """Whether the node has a host that passes gossip on. Without it, the node asks others what was said, and hears it
+    up to a minute late; it saves some 60 MB of memory."""
+    gossip_port: Port = 0
+    """TCP port of the gossip host; 0 takes any free one."""
     announce: Annotated[str, Field(max_length=255)] = ""
     """Host name or address that others dial, when it is not the one to listen on; empty finds it out."""
     join: Annotated[
@@ -108,6 +122,22 @@ class NetworkSection(Section):
         Field(max_length=64),
     ] = ()
     """Multiaddresses of peers to join by, as `--join` gives them."""
+    reach: Literal["auto", "direct", "relayed"] = "auto"
+    """Whether others connect to this node directly. "auto" has the peers of `join` call back, and goes through a relay
+    where they cannot."""
+    relay: bool = False
+    """Makes this node, which others have to reach directly, a relay for those behind routers, as `--relay` does."""
+    relay_peers: Annotated[int, Field(ge=1, le=4096)] = RELAY_RESERVATIONS
+    """How many peers may have a place at this relay."""
+    relay_connections: Annotated[int, Field(ge=1, le=1024)] = RELAY_CIRCUITS
+    """How many connections at once this relay carries for one peer."""
+    relay_bytes: Annotated[
+        Bytes,
+        Allowed('a size such as "16 GiB"'),
+        PlainValidator(_some_size),
+        PlainSerializer(str, return_type=str),
+    ] = RELAY_BYTES
+    """How many bytes this relay carries in each direction of one connection, which has to be made anew then."""
 
 
 class LocalNodeSection(Section):
@@ -163,6 +193,12 @@ class RunFile(RunSections):
     def sections(self) -> RunSections:
         """The part that describes the run, the same for every member."""
         return RunSections(**{name: getattr(self, name) for name in RunSections.model_fields})
+
+    def as_relay(self, wanted: bool) -> "RunFile":
+        """The same with ``network.relay`` set, if that is wanted."""
+        if not wanted:
+            return self
+        return self.model_copy(update={"network": self.network.model_copy(update={"relay": True})})
 
     def mismatch(self, differing: Iterable[str]) -> NodeError | None:
         """The error for keys in which this file contradicts a run's genesis; None where it contradicts nothing.

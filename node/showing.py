@@ -21,6 +21,9 @@ _NOTABLE = {
     "chunk.refused": "Refused a chunk of {peer}: {reason}",
     "train.not-finite": "{reason}",
     "train.failed": "Training failed: {reason}",
+    "peer.path": "The way to {peer} ({plane}) is {path}.",
+    "peer.no-path": "There is no way to {peer}: {reason}.",
+    "node.reach": "{sentence}",
     "directory.died": "The directory died and is started again: {reason}",
     "run.finished": "The run is finished.",
     "banned": "This node is banned from the run.",
@@ -87,6 +90,8 @@ class Showing:
                 peer=self.network.me,
                 roles=self.network.roles,
                 multiaddrs=directory.multiaddrs if directory is not None else (),
+                reach=self.network.ways.standing.sentence,
+                paths={peer: self.network.ways.to(peer) for peer in self.network.peers()},
             )
         if self.genesis is not None:
             run = self.genesis.sections.run

@@ -49,6 +49,8 @@ class NodeStatus:
         recent: The last notable happenings and verdicts, oldest first.
         tokens_per_second: Of this node's own training.
         bytes_sent: All bytes to sockets since the start.
+        reach: How others reach this node, for people.
+        paths: The way to each member: "direct", "punched" or "relayed"; empty for one not yet dialled.
     """
 
     peer: str = ""
@@ -76,6 +78,8 @@ class NodeStatus:
     bytes_sent: int = 0
     multiaddrs: tuple[str, ...] = ()
     recent: tuple[str, ...] = ()
+    reach: str = ""
+    paths: dict[str, str] = field(default_factory=dict)
 
 
 @contextlib.contextmanager

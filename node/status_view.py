@@ -27,9 +27,12 @@ def render(status: NodeStatus, now: float) -> str:
     if status.next:
         lines.append(f"  next     {status.next}")
     if status.members:
-        lines.append(f"  members  {len(status.members)}: {', '.join(map(short, status.members))}")
+        members = [short(peer) + _way(status.paths.get(peer)) for peer in status.members]
+        lines.append(f"  members  {len(members)}: {', '.join(members)}")
     if figures := _figures(status):
         lines.append(f"  figures  {', '.join(figures)}")
+    if status.reach:
+        lines.append(f"  reached  {status.reach}")
     lines += [f"  join by  {address}" for address in status.multiaddrs]
     if status.recent:
         lines.append("  recent")
@@ -40,6 +43,10 @@ def render(status: NodeStatus, now: float) -> str:
 def short(peer: str) -> str:
     """The last eight characters of a peer id: the first ones are the same for all."""
     return f"…{peer[-8:]}" if len(peer) > 12 else peer
+
+
+def _way(way: str | None) -> str:
+    return f" ({way})" if way else ""
 
 
 def _round(status: NodeStatus) -> str:

@@ -6,9 +6,9 @@ What a message's author needs is here; the rest is in the modules.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from protocol.messages.declaration import field, message, part, request
+    from protocol.messages.declaration import Asks, field, message, part, request, topic
 
-__all__ = ["field", "message", "part", "request"]
+__all__ = ["Asks", "field", "message", "part", "request", "topic"]
 
 
 def __getattr__(name: str) -> Any:

@@ -32,6 +32,8 @@ M = TypeVar("M")
 DOMAIN = "intellect.envelope.1"
 _SIGNED_TAG = b"intellect-node envelope 1\x00"
 _BOOT_BYTES = 16
+_LENGTH = struct.Struct("<H")
+_SHORT = tuple(bytes((length,)) for length in range(limits.MAX_SIGNATURE + 1))
 
 
 @part
@@ -114,6 +116,25 @@ def seal(
     Raises:
         NodeError: ``E-WIRE-001`` for a class that no envelope carries, ``E-WIRE-002`` if the message is too large.
     """
+    raw = seal_raw(signer, run, message, recipient=recipient, boot=boot, sequence=sequence)
+    version = spec_of(type(message)).version
+    return Sealed(message, signer.peer_id, recipient, boot, sequence, run or RunId(""), version, raw)
+
+
+def seal_raw(
+    signer: Signer,
+    run: RunId | None,
+    message: Any,
+    *,
+    recipient: PeerId | None = None,
+    boot: bytes = b"",
+    sequence: int = 0,
+) -> bytes:
+    """As :func:`seal`, for one who only sends the envelope.
+
+    Raises:
+        NodeError: As :func:`seal`.
+    """
     spec = _control_spec(type(message))
     payload = encode(message)
     header = _RuntimeHeader(
@@ -128,8 +149,7 @@ def seal(
         payload=blake3(payload).digest(),
     ).SerializeToString()
     signature = signer.sign(_SIGNED_TAG + header)
-    raw = b"".join((bytes((len(signature),)), signature, struct.pack("<H", len(header)), header, payload))
-    return Sealed(message, signer.peer_id, recipient, boot, sequence, run or RunId(""), spec.version, raw)
+    return b"".join((_SHORT[len(signature)], signature, _LENGTH.pack(len(header)), header, payload))
 
 
 def unseal(
@@ -138,21 +158,26 @@ def unseal(
     run: RunId | None,
     expect: type[M] | None = None,
     me: PeerId | None = None,
+    peer: PeerId | None = None,
+    window: "ReplayWindow | None" = None,
     verifier: Verifier = verify,
 ) -> Sealed[M]:
-    """Checks an envelope and opens it: size, header, signature, and only then the message is decoded.
+    """Checks an envelope and opens it: size, header, signature, freshness, and only then the message is decoded.
 
     Args:
         raw: The bytes that came.
         run: The run it has to belong to; None accepts any, for directory records read before a run is known.
         expect: The message class that it has to hold; any registered one if None.
         me: The peer that reads it; one addressed to somebody else is refused. None accepts every recipient.
+        peer: Who delivered it; an addressed one of another sender is refused. None accepts every sender.
+        window: Takes note of an addressed one, and refuses it if it came before.
         verifier: Checks the signature.
 
     Raises:
         NodeError: ``E-WIRE-002`` too large, ``E-WIRE-003`` malformed, ``E-WIRE-010`` another domain, ``E-WIRE-008``
             another message, ``E-NET-006`` an unknown one, ``E-NET-009`` a version too far from ours, ``E-WIRE-006``
-            another run, ``E-WIRE-007`` another recipient, ``E-WIRE-005`` a bad signature or payload hash,
+            another run, ``E-WIRE-007`` another recipient or another's word to one peer, ``E-WIRE-005`` a bad signature
+            or payload hash, ``E-WIRE-009`` one that came before, ``E-WIRE-012`` one of an earlier boot of its sender,
             ``E-WIRE-004`` a value that breaks a bound.
     """
     most = limits.MAX_CONTROL if expect is None else _control_spec(expect).max_bytes
@@ -179,18 +204,28 @@ def unseal(
         raise NodeError(
             Code.WIRE_SIGNATURE, f"The signature of a {spec.name} does not verify.", peer=header.sender
         )
+    if header.recipient:
+        if peer is not None and sender != peer:
+            raise NodeError(
+                Code.WIRE_WRONG_RECIPIENT, f"{peer} delivered what {sender} said to one peer.", peer=peer
+            )
+        if window is not None:
+            window.take(sender, header.boot, header.sequence)
     message = decode(cast("type[M]", spec.cls), payload)
-    recipient = PeerId(header.recipient) if header.recipient else None
-    return Sealed(
-        message,
-        sender,
-        recipient,
-        header.boot,
-        header.sequence,
-        RunId(header.run),
-        header.version,
-        bytes(raw),
+    sealed: Sealed[M] = object.__new__(
+        Sealed
+    )  # a frozen dataclass sets its fields one by one; this is for every call
+    sealed.__dict__.update(
+        message=message,
+        sender=sender,
+        recipient=PeerId(header.recipient) if header.recipient else None,
+        boot=header.boot,
+        sequence=header.sequence,
+        run=RunId(header.run),
+        version=header.version,
+        raw=bytes(raw),
     )
+    return sealed
 
 
 def _control_spec(cls: type[Any]) -> Spec:
@@ -205,7 +240,7 @@ def _control_spec(cls: type[Any]) -> Spec:
 def _split(raw: bytes) -> tuple[bytes, bytes, bytes]:
     start = 1 + raw[0] if raw else 1
     if len(raw) >= start + 2:
-        (length,) = struct.unpack_from("<H", raw, start)
+        (length,) = _LENGTH.unpack_from(raw, start)
         end = start + 2 + length
         if length <= limits.MAX_HEADER and end <= len(raw):
             return raw[1:start], raw[start + 2 : end], raw[end:]
@@ -260,21 +295,32 @@ class ReplayWindow:
         self._senders: dict[PeerId, _Seen] = {}
 
     def accept(self, sealed: Sealed[Any]) -> None:
-        """Notes an addressed envelope.
+        """Notes an envelope.
 
         Raises:
-            NodeError: ``E-WIRE-009`` if it came before, is too old to tell, or is of an earlier boot.
+            NodeError: As :meth:`take`.
         """
-        seen = self._senders.get(sealed.sender)
-        if seen is None or (seen.boot != sealed.boot and sealed.boot not in seen.earlier):
+        self.take(sealed.sender, sealed.boot, sealed.sequence)
+
+    def take(self, sender: PeerId, boot: bytes, sequence: int) -> None:
+        """Notes the sequence of an envelope.
+
+        Raises:
+            NodeError: ``E-WIRE-009`` if it came before or is too old to tell, ``E-WIRE-012`` if it is of an earlier
+                boot.
+        """
+        seen = self._senders.get(sender)
+        if seen is None or (seen.boot != boot and boot not in seen.earlier):
             earlier = () if seen is None else (*seen.earlier, seen.boot)[-limits.REPLAY_BOOTS :]
-            seen = self._senders[sealed.sender] = _Seen(sealed.boot, earlier)
-        if seen.boot != sealed.boot or not seen.take(sealed.sequence):
+            seen = self._senders[sender] = _Seen(boot, earlier)
+        if seen.boot != boot:
             raise NodeError(
-                Code.WIRE_REPLAY,
-                f"Message {sealed.sequence} of {sealed.sender} came before.",
-                peer=sealed.sender,
+                Code.WIRE_OLD_BOOT,
+                f"Message {sequence} of {sender} is of an earlier start of its process.",
+                peer=sender,
             )
+        if not seen.take(sequence):
+            raise NodeError(Code.WIRE_REPLAY, f"Message {sequence} of {sender} came before.", peer=sender)
 
     def forget(self, sender: PeerId) -> None:
         """Drops what is known of a peer that left for good."""

@@ -19,6 +19,7 @@ class Code(StrEnum):
     CFG_GENESIS_INVALID = "E-CFG-005"
     CFG_USAGE = "E-CFG-006"
     CFG_RUN_EXISTS = "E-CFG-007"
+    CFG_EXTENSION = "E-CFG-008"
     # identity and keys
     ID_PERMISSIONS = "E-ID-001"
     ID_UNREADABLE = "E-ID-002"
@@ -34,6 +35,7 @@ class Code(StrEnum):
     NET_AUDIENCE = "E-NET-007"
     NET_INTERNAL = "E-NET-008"
     NET_VERSION = "E-NET-009"
+    NET_BUSY = "E-NET-010"
     # wire: declaration, encoding, envelope
     WIRE_DECLARATION = "E-WIRE-001"
     WIRE_TOO_LARGE = "E-WIRE-002"
@@ -45,6 +47,8 @@ class Code(StrEnum):
     WIRE_WRONG_MESSAGE = "E-WIRE-008"
     WIRE_REPLAY = "E-WIRE-009"
     WIRE_DOMAIN = "E-WIRE-010"
+    WIRE_BREAKING = "E-WIRE-011"
+    WIRE_OLD_BOOT = "E-WIRE-012"
     # directory
     DIR_START = "E-DIR-001"
     DIR_BOOTSTRAP = "E-DIR-002"
@@ -116,7 +120,9 @@ CATALOGUE: dict[Code, Entry] = {
         "Use the run file that the run was made from, or another --dir.",
     ),
     Code.CFG_RUN_EXISTS: Entry(
-        False, "The data directory already holds a run", "Go on with it by `intellect-node run`, or use another --dir."
+        False,
+        "The data directory already holds a run",
+        "Go on with it by `intellect-node run`, or use another --dir.",
     ),
     Code.CFG_GENESIS_INVALID: Entry(
         False,
@@ -127,6 +133,11 @@ CATALOGUE: dict[Code, Entry] = {
         False,
         "The command line is not understood",
         "Run `intellect-node --help`, or the command with --help.",
+    ),
+    Code.CFG_EXTENSION: Entry(
+        False,
+        "An extension cannot be loaded",
+        "Correct or uninstall the package that the message names; `intellect-node messages list` shows what loads.",
     ),
     Code.ID_PERMISSIONS: Entry(
         False, "Others can read a key file", "Run `chmod 600` on the file that the message names."
@@ -173,6 +184,9 @@ CATALOGUE: dict[Code, Entry] = {
     Code.NET_VERSION: Entry(
         False, "The peer speaks another protocol version", "Install the version that the message names."
     ),
+    Code.NET_BUSY: Entry(
+        True, "The peer serves as many calls as it can", "Nothing: ask again a little later."
+    ),
     Code.WIRE_DECLARATION: Entry(
         False, "A message is declared wrongly", "Correct the declaration as the sentence says."
     ),
@@ -200,6 +214,16 @@ CATALOGUE: dict[Code, Entry] = {
     Code.WIRE_REPLAY: Entry(False, "A message that was seen before", "Nothing: it is ignored."),
     Code.WIRE_DOMAIN: Entry(
         False, "A signature made for another purpose", "Nothing: the message is refused."
+    ),
+    Code.WIRE_BREAKING: Entry(
+        False,
+        "A message changed in a way that older nodes cannot read",
+        "Take the change back: add a field with a number of its own instead, and name removed numbers as reserved.",
+    ),
+    Code.WIRE_OLD_BOOT: Entry(
+        False,
+        "A message from before a restart of its sender",
+        "Nothing: it is ignored; if it repeats, two nodes run with one identity.",
     ),
     Code.DIR_START: Entry(
         True,
@@ -233,7 +257,9 @@ CATALOGUE: dict[Code, Entry] = {
         "Nothing: the chunk is refused and the round goes on without it.",
     ),
     Code.RND_BANNED: Entry(
-        False, "The node is banned from the run", "Ask the run's operator, who can lift the ban: intellect-node admin unban PEER."
+        False,
+        "The node is banned from the run",
+        "Ask the run's operator, who can lift the ban: intellect-node admin unban PEER.",
     ),
     Code.TRN_NOT_FINITE: Entry(
         True,
@@ -326,19 +352,33 @@ class NodeError(Exception):
         sentence: What happened, in one sentence with names and numbers.
         fix: What to do about it here; the catalogue's words by default.
         peer: The peer that it is about, if any.
+        message: Name of the message that it is about, if any.
+        retriable: Whether trying again may help; what the catalogue says by default. Only a peer whose code this
+            node does not know says otherwise.
     """
 
-    def __init__(self, code: Code, sentence: str, *, fix: str | None = None, peer: str | None = None) -> None:
+    def __init__(
+        self,
+        code: Code,
+        sentence: str,
+        *,
+        fix: str | None = None,
+        peer: str | None = None,
+        message: str | None = None,
+        retriable: bool | None = None,
+    ) -> None:
         super().__init__(sentence)
         self.code = code
         self.sentence = sentence
         self.fix = fix if fix is not None else CATALOGUE[code].fix
         self.peer = peer
+        self.message = message
+        self._retriable = retriable
 
     @property
     def retriable(self) -> bool:
         """Whether the same call may succeed later without anyone changing anything."""
-        return CATALOGUE[self.code].retriable
+        return CATALOGUE[self.code].retriable if self._retriable is None else self._retriable
 
     def __str__(self) -> str:
         """Code, sentence and fix on one line."""

@@ -10,6 +10,12 @@ MAX_CONTROL = Bytes.parse("4 MiB")
 MAX_BULK = Bytes.parse("8 MiB")
 """The largest ``max_bytes`` that a bulk message or frame may declare."""
 
+MAX_TOPIC = Bytes.parse("64 KiB")
+"""The largest ``max_bytes`` that a topic may declare: every node keeps and passes on what is published."""
+
+KEPT_MEMORY = Bytes.parse("64 MiB")
+"""Freed memory that a process which serves or reads bulk streams keeps for the next frames."""
+
 MAX_HEADER = Bytes.parse("1 KiB")
 """The largest header of an envelope."""
 
@@ -40,8 +46,23 @@ REPLAY_BOOTS = 16
 MAX_CALLS = 1024
 """Calls that one endpoint serves at the same time; gRPC refuses those beyond it."""
 
-MAX_CALLS_OF_PEER = 64
-"""Calls of one peer among them. Honest peers need a handful; without it one peer could take every place."""
+MAX_CONNECTIONS = 2048
+"""Connections that one endpoint accepts at the same time; two for each peer that calls it."""
+
+MAX_METADATA = Bytes.parse("8 KiB")
+"""What gRPC accepts of headers beside a call; ours are a few dozen bytes."""
+
+MAX_CALLS_PER_PEER = 64
+"""Calls of one peer that an endpoint serves at the same time, of all messages together."""
+
+MAX_CALLS_PER_MESSAGE = 256
+"""Calls of one message, of all peers together, unless its declaration says fewer or more."""
+
+STRANGER_BURST = 64
+"""Calls that one address, or one peer, may make that turn out to be unverified before more are refused unread."""
+
+STRANGER_PER_SECOND = 4.0
+"""How fast that allowance comes back."""
 
 SEND_TIMEOUT = timedelta(seconds=10)
 """How long a one-way message waits for its acknowledgement when the caller says nothing."""

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -101,6 +101,9 @@ def check_certificate(peer: PeerId, certificate_pem: bytes) -> bytes:
         ValueError,
         TypeError,
         InvalidSignature,
+        UnsupportedAlgorithm,
+        x509.InvalidVersion,
+        x509.UnsupportedGeneralNameType,
         x509.ExtensionNotFound,
         x509.DuplicateExtension,
     ) as error:

@@ -1,7 +1,7 @@
 """Whom a node lets connect, and where it finds them."""
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from protocol.tls import check_certificate, fingerprint_of
@@ -10,11 +10,17 @@ from protocol.units import Address, PeerId
 
 @dataclass(frozen=True)
 class Known:
-    """One trusted peer: its certificate as PEM text with its fingerprint, and its addresses, best first."""
+    """One trusted peer: its certificate as PEM text with its fingerprint, and its addresses, best first.
+
+    Attributes:
+        bulk: Other addresses for bulk, best first; empty where it has none of its own. A tunnel has, since a stream
+            inside the network helper carries only one of the two.
+    """
 
     certificate_pem: bytes
     fingerprint: bytes
     addresses: tuple[Address, ...]
+    bulk: tuple[Address, ...] = ()
 
 
 class Trust:
@@ -36,8 +42,21 @@ class Trust:
         """Grows with every change."""
         return self._version
 
-    def learn(self, peer: PeerId, certificate_pem: bytes, addresses: tuple[Address, ...]) -> None:
+    def learn(
+        self,
+        peer: PeerId,
+        certificate_pem: bytes,
+        addresses: tuple[Address, ...],
+        *,
+        bulk: tuple[Address, ...] = (),
+    ) -> None:
         """Trusts a peer's certificate, in place of any earlier one of that peer.
+
+        Args:
+            peer: The peer.
+            certificate_pem: Its certificate.
+            addresses: Where it listens, best first.
+            bulk: Where it is reached for bulk, if not there.
 
         Raises:
             NodeError: ``E-DIR-004`` if the certificate is not one that names this peer.
@@ -48,7 +67,7 @@ class Trust:
             fingerprint = fingerprint_of(certificate_pem)
         else:
             fingerprint = known.fingerprint
-        entry = Known(certificate_pem, fingerprint, tuple(Address(*each) for each in addresses))
+        entry = Known(certificate_pem, fingerprint, _addresses(addresses), _addresses(bulk))
         if entry == known:
             return
         with self._lock:
@@ -66,9 +85,12 @@ class Trust:
         self._by_pem = MappingProxyType({known.certificate_pem: peer for peer, known in peers.items()})
         self._version += 1
 
-    def find(self, peer: PeerId) -> Known | None:
-        """Certificate and addresses of a peer, None if it is not known."""
-        return self._peers.get(peer)
+    def find(self, peer: PeerId, *, bulk: bool = False) -> Known | None:
+        """Certificate and addresses of a peer, None if it is not known; with ``bulk``, the addresses for bulk."""
+        known = self._peers.get(peer)
+        if bulk and known is not None and known.bulk:
+            return replace(known, addresses=known.bulk)
+        return known
 
     def peer_of_certificate(self, certificate_pem: bytes) -> PeerId | None:
         """The peer whose current certificate this is."""
@@ -97,3 +119,7 @@ class Trust:
     def known(self) -> tuple[PeerId, ...]:
         """All trusted peers."""
         return tuple(self._peers)
+
+
+def _addresses(given: tuple[Address, ...]) -> tuple[Address, ...]:
+    return tuple(Address(*each) for each in given)

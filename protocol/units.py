@@ -7,6 +7,7 @@ cannot be understood is a ``ValueError`` that names the allowed forms.
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import NamedTuple, NewType, Self
 
 PeerId = NewType("PeerId", str)
@@ -20,7 +21,7 @@ Digest = NewType("Digest", bytes)
 
 DIGEST_BYTES = 32
 
-_NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_NUMBER_AND_UNIT = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*([A-Za-z]*)\s*")
 _SIZES = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
@@ -133,7 +134,7 @@ class Rate:
         count = int(match[1])
         return cls(count, _PERIODS[match[2]], int(match[3]) if match[3] else count)
 
-    @property
+    @cached_property
     def per_second(self) -> float:
         """Events per second in the long run."""
         return self.count / self.period.total_seconds()
@@ -155,4 +156,7 @@ def duration(text: "str | timedelta") -> timedelta:
     match = _NUMBER_AND_UNIT.fullmatch(text)
     if match is None or match[2] not in _DURATIONS:
         raise ValueError(f"{text!r} is no duration: write a number and us, ms, s, min, h or d, as '250 ms'")
-    return float(match[1]) * _DURATIONS[match[2]]
+    try:
+        return float(match[1]) * _DURATIONS[match[2]]
+    except OverflowError as error:
+        raise ValueError(f"{text!r} is longer than anything, which '250 ms' is not") from error

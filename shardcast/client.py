@@ -2,12 +2,12 @@
 
 import asyncio
 import builtins
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from protocol.clock import monotonic
 from protocol.errors import Code, NodeError
 from protocol.rpc import Endpoint
 from protocol.units import PeerId
@@ -97,7 +97,7 @@ async def fetch(
             `patience`; SHC_MANIFEST, when everything that was offered is refused by `expect`; SHC_NAME; STO_FULL,
             STO_UNWRITABLE, STO_LOCKED.
     """
-    started = time.monotonic()
+    started = monotonic()
     check_name(name)
     asked = tuple(dict.fromkeys(holders))[: limits.MAX_HOLDERS]
     refused: list[Refusal] = []
@@ -123,7 +123,7 @@ async def fetch(
             for peer, size in attempt.verified.items():
                 per_holder[peer] = per_holder.get(peer, 0) + size
         if failure is None:
-            seconds = time.monotonic() - started
+            seconds = monotonic() - started
             digest = plan.manifest_digest or None
             return FetchReport(
                 fetched, per_holder, seconds, tuple(refused), attempt.resumed, plan.size, digest

@@ -1,13 +1,13 @@
 """Drawing the missing shards of one plan from its holders: one task per holder over one shared allotment."""
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
+from protocol.clock import monotonic
 from protocol.errors import Code, NodeError
 from protocol.rpc import Endpoint
 from protocol.units import PeerId
@@ -99,7 +99,7 @@ class Drawing:
         self._workers: dict[asyncio.Task[None], PeerId] = {}
         self._resting: set[PeerId] = set()
         self._change = asyncio.Event()
-        self._last = time.monotonic()
+        self._last = monotonic()
 
     @property
     def left(self) -> int:
@@ -113,13 +113,13 @@ class Drawing:
             Local: When a shard cannot be stored.
         """
         reserve = deque(holders)
-        self._last = time.monotonic()
+        self._last = monotonic()
         try:
             while self._book.left:
                 self._call_up(reserve, parallel)
                 if not self._workers:
                     return
-                if time.monotonic() - self._last > self._patience.total_seconds():
+                if monotonic() - self._last > self._patience.total_seconds():
                     self.starved = True
                     return
                 done, _ = await asyncio.wait(
@@ -135,7 +135,7 @@ class Drawing:
             self._workers.clear()
 
     def _call_up(self, reserve: deque[PeerId], parallel: int) -> None:
-        now = time.monotonic()
+        now = monotonic()
         rates = {holder: self._book.rate(holder, now) for holder in self._workers.values()}
         bar = max(max((r for r in rates.values() if r), default=0.0) / _DULL, 1.0)
         lively = sum(h not in self._resting and (r is None or r >= bar) for h, r in rates.items())
@@ -147,7 +147,7 @@ class Drawing:
     async def _work(self, holder: PeerId) -> None:
         pace = Pace(self._patience)
         while self._book.useful(holder):
-            batch = self._book.draw(holder, time.monotonic())
+            batch = self._book.draw(holder, monotonic())
             if not batch:
                 await self._changed()
                 continue
@@ -158,7 +158,7 @@ class Drawing:
             except NodeError as error:
                 failure = error
             finally:
-                self._book.end(holder, time.monotonic())
+                self._book.end(holder, monotonic())
                 self._signal()
             if self.verified.get(holder, 0) > before:
                 pace.good()
@@ -211,7 +211,7 @@ class Drawing:
         piece.senders.add(holder)
         self.fetched += len(frame.data)
         self._book.came(holder, len(frame.data))
-        self._last = time.monotonic()
+        self._last = monotonic()
         if len(piece.data) < shard.size:
             return False
         try:

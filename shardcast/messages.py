@@ -53,7 +53,7 @@ class Frame:
 
     index: int = field(1)
     offset: int = field(2, default=0)
-    data: bytes = field(3, default=b"")
+    data: memoryview = field(3, default=memoryview(b""))
     missing: bool = field(4, default=False)
 
 

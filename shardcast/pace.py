@@ -2,9 +2,9 @@
 
 import asyncio
 import random
-import time
 from datetime import timedelta
 
+from protocol.clock import monotonic
 from protocol.errors import Code, NodeError
 from shardcast import limits
 
@@ -23,18 +23,18 @@ class Pace:
         self._patience = patience.total_seconds()
         self._strikes = 0
         self._waits = 0
-        self._since = time.monotonic()
+        self._since = monotonic()
 
     def good(self) -> None:
         """Something good came: begin anew."""
         self._strikes = self._waits = 0
-        self._since = time.monotonic()
+        self._since = monotonic()
 
     def again(self, error: NodeError) -> bool:
         """Whether the holder should be asked again after this error."""
         self._waits += 1
         if error.code in BUSY:
-            return time.monotonic() - self._since < self._patience
+            return monotonic() - self._since < self._patience
         self._strikes += 1
         return error.retriable and error.code is not Code.SHC_BAD_SHARD and self._strikes < limits.STRIKES
 

@@ -77,7 +77,7 @@ class Service:
                 yield Frame(index=index, missing=True)
                 return
             self.sent += len(data)
-            yield Frame(index=index, offset=offset, data=data)
+            yield Frame(index=index, offset=offset, data=memoryview(data))
 
 
 def attach(

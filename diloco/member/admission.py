@@ -8,7 +8,7 @@ from blake3 import blake3
 from diloco.rounds.planning import Seat
 from protocol.envelope import Sealed, seal, unseal
 from protocol.errors import Code, NodeError
-from protocol.identity import Signer
+from protocol.identity import Signer, Verifier, verify
 from protocol.messages import field, message
 from protocol.units import PeerId, RunId
 
@@ -39,13 +39,15 @@ def admit(operator: Signer, run: RunId, admission: Admission) -> bytes:
     return seal(operator, run, admission).raw
 
 
-def read_admission(raw: bytes, run: RunId, operator: PeerId, peer: PeerId) -> Sealed[Admission]:
+def read_admission(
+    raw: bytes, run: RunId, operator: PeerId, peer: PeerId, *, verifier: Verifier = verify
+) -> Sealed[Admission]:
     """Verify an admission for a peer.
 
     Raises:
         NodeError: One of the envelope, or ``RND_NOT_ADMITTED`` when it is for someone else or not the operator's.
     """
-    sealed = unseal(raw, run=run, expect=Admission)
+    sealed = unseal(raw, run=run, expect=Admission, verifier=verifier)
     if sealed.sender != operator or sealed.message.peer != peer or sealed.recipient is not None:
         raise NodeError(
             Code.RND_NOT_ADMITTED, f"The admission shown by {peer} is not one of this run's operator for it."
@@ -53,7 +55,9 @@ def read_admission(raw: bytes, run: RunId, operator: PeerId, peer: PeerId) -> Se
     return sealed
 
 
-def seats(run: RunId, operator: PeerId) -> Callable[[bytes, str], Seat | None]:
+def seats(
+    run: RunId, operator: PeerId, *, verifier: Verifier = verify
+) -> Callable[[bytes, str], Seat | None]:
     """A pure function from admission bytes and peer to the seat they give; None when they give nothing.
 
     Expiry is not looked at: it bars entry at the directory, and a clock must not decide what a value says.
@@ -64,7 +68,7 @@ def seats(run: RunId, operator: PeerId) -> Callable[[bytes, str], Seat | None]:
         if not raw:
             return None
         try:
-            sealed = read_admission(raw, run, operator, PeerId(peer))
+            sealed = read_admission(raw, run, operator, PeerId(peer), verifier=verifier)
         except NodeError:
             return None
         return Seat(sealed.message.seat, blake3(raw).digest())

@@ -41,7 +41,7 @@ class Chain:
             NodeError: ``WIRE_SIGNATURE`` and others of the envelope; ``RND_CHAIN`` when it is not of this run.
         """
         genesis = self._setting.genesis
-        sealed = unseal(raw, run=self._setting.run, expect=Start)
+        sealed = unseal(raw, run=self._setting.run, expect=Start, verifier=self._setting.endpoint.verifier)
         if sealed.sender != genesis.operator:
             raise NodeError(
                 Code.RND_CHAIN, "The start record is not signed by the run's operator.", peer=sealed.sender
@@ -59,7 +59,7 @@ class Chain:
         Raises:
             NodeError: ``RND_CHAIN`` and those of the envelope.
         """
-        sealed = unseal(raw, run=self._setting.run, expect=Reset)
+        sealed = unseal(raw, run=self._setting.run, expect=Reset, verifier=self._setting.endpoint.verifier)
         if sealed.sender != self._setting.genesis.operator:
             raise NodeError(
                 Code.RND_CHAIN, "A reset is not signed by the run's operator.", peer=sealed.sender
@@ -97,7 +97,8 @@ class Chain:
             return self.read_start(decided.start) if tip is None else self.read_reset(tip, decided.start)
         if tip is None:
             raise NodeError(Code.RND_CHAIN, "The chain does not begin with a start record.")
-        votes = [unseal(raw, run=self._setting.run, expect=Vote) for raw in decided.votes]
+        verifier = self._setting.endpoint.verifier
+        votes = [unseal(raw, run=self._setting.run, expect=Vote, verifier=verifier) for raw in decided.votes]
         return certify(tip.value, tip.digest, decided.value, decided.attempt, votes)
 
     async def ask(self, peer: PeerId, tip: Certified | None, limit: int = 100) -> list[Certified]:

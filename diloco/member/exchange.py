@@ -56,7 +56,9 @@ class Exchange:
             codec=setting.codec,
             streams=LivingStreams(setting.endpoint, presence),
             seal=seal,
-            unseal=lambda raw: unseal(raw, run=setting.run, expect=Header),
+            unseal=lambda raw: unseal(
+                raw, run=setting.run, expect=Header, verifier=setting.endpoint.verifier
+            ),
             progress=setting.genesis.sections.deadline.progress,
             gone=lambda peer: peer in presence.dead,
             note=setting.emit,

@@ -12,6 +12,7 @@ from diloco.member.holding import Holding
 from diloco.member.leaving import leave
 from diloco.member.mail import Mail
 from diloco.member.messages import Heartbeat
+from diloco.member.news import News
 from diloco.member.outer import Outer
 from diloco.member.presence import Presence
 from diloco.member.reception import Reception
@@ -103,6 +104,7 @@ class Member:
         )  # fmt: skip
         self.service: Service = attach(setting.endpoint, shelf)
         Reception(setting.endpoint, self._holding, self._chain, self.presence, self._exchange, self)
+        self._news = News(setting, self._tasks, self)
         self.state: State | None = None
         self.started = asyncio.Event()
         self.finished = self._outer.finished
@@ -154,8 +156,14 @@ class Member:
 
     def arrived(self, sealed: Sealed[Any]) -> None:
         """A verified statement about a round came; before this member has begun a few are kept for it."""
+        self._news.watch(sealed)
         if self.state is not None or self._events.qsize() < _EARLY:
             self.post(Arrived(sealed))
+
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """The epoch and round this member is in, None before it has begun."""
+        return None if self.state is None else (self.state.epoch, self.state.round)
 
     def decided(self, message: Decided) -> None:
         """Someone showed a decided value.
@@ -185,6 +193,7 @@ class Member:
         """Take an order and give it to all members."""
         self.ordered(sealed)
         self._tell_all(sealed)
+        self._news.tell_ordered(sealed)
 
     def give_reset(self, raw: bytes) -> None:
         """Take a reset and give it to all members.
@@ -205,6 +214,7 @@ class Member:
             electorate=[e.peer for e in value.electorate],
         )  # fmt: skip
         self._outer.renew(certified)
+        self._news.tell_decided(certified)
 
     def _seen(self, peer: PeerId) -> None:
         self.setting.emit("peer.seen", peer=peer)
@@ -265,7 +275,7 @@ class Member:
             case Answer(peer, epoch, round_number):
                 self._answer(PeerId(peer), epoch, round_number)
             case CatchUp(peer):
-                self._catch_up(PeerId(peer))
+                self.catch_up(PeerId(peer))
             case Resync(base):
                 self._tasks.spawn(self._outer.resync(base), "resync")
             case Note(kind, fields):
@@ -313,6 +323,7 @@ class Member:
         )  # fmt: skip
         self._outer.decide(certified)
         self._tell_all(self._seal(to_message(certified)))
+        self._news.tell_decided(certified)
         if self.setting.me in value.banned:
             self.setting.emit("banned", code=str(Code.RND_BANNED), round=value.round)
             self.banned.set()
@@ -326,7 +337,7 @@ class Member:
         for certified in self.ledger.after(epoch, round_number - 1, 8):
             self._mail.tell(peer, self._seal(to_message(certified)))
 
-    def _catch_up(self, peer: PeerId) -> None:
+    def catch_up(self, peer: PeerId) -> None:
         """Ask a peer that is ahead for the certificates since; few at a time, so that a silent one holds up nobody."""
         if len(self._asking) < _MOST_ASKED and peer not in self._asking and self.state is not None:
             self._asking.add(peer)
@@ -353,7 +364,7 @@ class Member:
             self._telling.phase(self.waiting(), state.round, state.attempt)
             for peer, beat in self.presence.heard.items():
                 if (beat.epoch, beat.round) > (state.epoch, state.round) and peer not in self.presence.dead:
-                    self._catch_up(peer)
+                    self.catch_up(peer)
             await asyncio.sleep(TICK.total_seconds())
 
     async def _repeat(self) -> None:

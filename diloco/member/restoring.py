@@ -5,7 +5,6 @@ reduced bytes are fetched) and a joiner (checkpoint and reduced bytes come from 
 """
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from diloco.rounds.statements import Value
 from diloco.store.checkpoints import Checkpoints
 from diloco.store.ledger import Ledger
 from diloco.store.reduced import ReducedStore
+from protocol.clock import monotonic
 from protocol.errors import Code, NodeError
 from protocol.units import PeerId
 from shardcast.client import fetch
@@ -78,7 +78,7 @@ class Restoring:
             NodeError: ``SHC_NO_HOLDER`` when something cannot be had, ``STO_CORRUPT`` when another state than ``base``
                 came of it. The call may be repeated; the outer state may have been replaced by an older one.
         """
-        began = time.monotonic()
+        began = monotonic()
         fetched: Counter[PeerId] = Counter()
         target = tip.round + 1
         try:
@@ -96,7 +96,7 @@ class Restoring:
         if fetched:
             self._setting.emit(
                 "state.downloaded", round=applied.round, bytes=sum(fetched.values()), holders=sorted(fetched),
-                seconds=time.monotonic() - began, digest=applied.digest.hex(),
+                seconds=monotonic() - began, digest=applied.digest.hex(),
             )  # fmt: skip
         return applied
 

@@ -1,7 +1,6 @@
 """What a member is made with: the run, its own place in it, and the outside world as narrow interfaces."""
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,8 +16,10 @@ from diloco.member.admission import read_admission
 from diloco.rounds.planning import Rules, Seat
 from diloco.rounds.state import Timing
 from diloco.rounds.statements import Close, Lease, Order, Ready
+from protocol.clock import monotonic
 from protocol.envelope import Sealed, unseal
 from protocol.errors import Code, NodeError
+from protocol.identity import Verifier, verify
 from protocol.rpc import Endpoint
 from protocol.units import PeerId, RunId
 
@@ -106,7 +107,7 @@ class Setting:
     emit: Emit
     anchor: tuple[int, bytes] | None = None
     bytes_sent: Callable[[], tuple[int, int]] = lambda: (0, 0)
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = monotonic
 
     @property
     def me(self) -> PeerId:
@@ -114,19 +115,21 @@ class Setting:
         return self.endpoint.peer_id
 
 
-def rules_of(genesis: Genesis, seat_of: Callable[[bytes, str], Seat | None]) -> Rules:
+def rules_of(
+    genesis: Genesis, seat_of: Callable[[bytes, str], Seat | None], *, verifier: Verifier = verify
+) -> Rules:
     """The rules that a genesis fixes."""
     sections, grid, run = genesis.sections, grid_of(genesis), genesis.run_id
 
     def unseal_ready(raw: bytes) -> Sealed[Ready]:
-        return unseal(raw, run=run, expect=Ready)
+        return unseal(raw, run=run, expect=Ready, verifier=verifier)
 
     @lru_cache(maxsize=64)  # the same few are looked at in every attempt
     def unseal_close(raw: bytes) -> Sealed[Close]:
-        return unseal(raw, run=run, expect=Close)
+        return unseal(raw, run=run, expect=Close, verifier=verifier)
 
     def unseal_order(raw: bytes) -> Sealed[Order]:
-        order = unseal(raw, run=run, expect=Order)
+        order = unseal(raw, run=run, expect=Order, verifier=verifier)
         if order.sender != genesis.operator:
             raise NodeError(
                 Code.RND_CHAIN, "An order is not signed by the run's operator.", peer=order.sender

@@ -1,7 +1,6 @@
 """What the owner of some chunks does: pull them from every contributor, average in roster order, encode once, sign."""
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from diloco.reduce.checks import check_contribution
 from diloco.reduce.contribution import Frozen
 from diloco.reduce.messages import Frame, Header, PullContribution
 from diloco.rounds.planning import Plan, bitmap
+from protocol.clock import monotonic
 from protocol.envelope import Sealed
 from protocol.errors import Code, NodeError
 from protocol.units import PeerId
@@ -97,7 +97,7 @@ async def pull(
         The chunks that did not come.
     """
     missing = list(chunks)
-    moved = time.monotonic()
+    moved = monotonic()
     while missing:
         try:
             stream = setting.streams.stream(PeerId(peer), request(tuple(missing)), progress=patience)
@@ -107,9 +107,9 @@ async def pull(
                         raise NodeError(Code.RND_CHUNK, f"Chunk {frame.chunk} came out of turn.", peer=peer)
                     accept(frame)
                     missing.pop(0)
-                    moved = time.monotonic()
+                    moved = monotonic()
         except NodeError as error:
-            silent = time.monotonic() - moved
+            silent = monotonic() - moved
             limit = patience.total_seconds() / (2 if error.code == Code.NET_UNREACHABLE else 1)
             if error.code in _REFUSALS:
                 setting.note("chunk.refused", peer=peer, code=str(error.code), reason=error.sentence)

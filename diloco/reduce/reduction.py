@@ -6,7 +6,6 @@ leader may end with chunks missing: the value names every chunk by hash, and nam
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 
@@ -15,6 +14,7 @@ from diloco.reduce.contribution import Frozen
 from diloco.reduce.gathering import Attempt, Gathering, Setting, _size, pull
 from diloco.reduce.messages import Frame, Header, PullReduced
 from diloco.rounds.statements import Move, Reassign, ReducedChunk
+from protocol.clock import monotonic
 from protocol.errors import Code, NodeError
 from protocol.units import PeerId
 
@@ -59,7 +59,7 @@ class Reduction:
         self.ended = asyncio.Event()
         self._arrivals = 0
         self._said = 0.0
-        self._began = time.monotonic()
+        self._began = monotonic()
         self.moved = self._began
 
     # ---- running
@@ -177,7 +177,7 @@ class Reduction:
         self._progress()
 
     def _progress(self) -> None:
-        self.moved = time.monotonic()
+        self.moved = monotonic()
         fraction = self.fraction
         if fraction >= self._said + _PROGRESS_STEP or fraction == 1.0:
             self._said = fraction

@@ -14,7 +14,7 @@ from protocol.identity import public_key_of
 from protocol.units import Address
 
 _PEER_ADDRESS = re.compile(
-    r"/(ip4|ip6|dns|dns4|dns6)/([^/\s,]+)/(tcp|udp)/(\d{1,5})(/[^\s,]+)*/p2p/([1-9A-Za-z]+)"
+    r"/(ip4|ip6|dns|dns4|dns6)/([^/\s,]+)/(tcp|udp)/(\d{1,5})(/[^/\s,]+)*/p2p/([1-9A-Za-z]+)"
 )
 _FORM = "/ip4/203.0.113.7/tcp/4001/p2p/12D3KooW…"
 

@@ -5,7 +5,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,45 @@ from protocol.directory.records import SHELVES, Guard, PeerRecord
 from protocol.envelope import Sealed, seal
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity, peer_id_of
-from protocol.units import Address, RunId
+from protocol.paths.choice import Seen
+from protocol.paths.limits import RELAY_BYTES, RELAY_CIRCUITS, RELAY_RESERVATIONS, RELAY_TIME
+from protocol.units import Address, Bytes, PeerId, RunId
 
 _LOOPBACK = Address("127.0.0.1", 0)
 
 
-def _ignore(_: str) -> None:
+def _ignore(_: object) -> None:
     pass
+
+
+@dataclass(frozen=True)
+class DataPlane:
+    """Where this node's data plane listens and by what it is known.
+
+    Attributes:
+        address: Its address on this machine.
+        fingerprint: SHA-256 of its certificate.
+    """
+
+    address: Address
+    fingerprint: bytes
+
+
+@dataclass(frozen=True)
+class RelayService:
+    """What a relay gives: each bound is per peer or per connection, so that none takes the others' part.
+
+    Attributes:
+        circuits: Connections at once for one peer.
+        reservations: Peers that have a place.
+        most: Bytes in each direction of one connection.
+        time: How long one connection lasts.
+    """
+
+    circuits: int = RELAY_CIRCUITS
+    reservations: int = RELAY_RESERVATIONS
+    most: Bytes = RELAY_BYTES
+    time: timedelta = RELAY_TIME
 
 
 class Directory:
@@ -38,14 +70,16 @@ class Directory:
 
     Attributes:
         multiaddrs: Where others reach this directory; any of them is a way in.
+        seen: How peers saw this node when they were last asked.
     """
 
     def __init__(self, identity: Identity, clock: Callable[[], float], link: Link) -> None:
         self.multiaddrs: tuple[str, ...] = ()
+        self.seen: tuple[Seen, ...] = ()
         self._identity = identity
         self._clock = clock
         self._link = link
-        self._guard = Guard({}, clock)
+        self._guard = Guard({}, self.now)
         self._published: dict[str, Sealed[PeerRecord]] = {}
 
     @classmethod
@@ -63,6 +97,11 @@ class Directory:
         startup: timedelta = STARTUP,
         clock: Callable[[], float] = time.time,
         program: Path | None = None,
+        data: DataPlane | None = None,
+        reach: str = "auto",
+        relays: tuple[str, ...] = (),
+        serve_relay: RelayService | None = None,
+        told: Callable[[dict[str, Any]], None] = _ignore,
     ) -> "Directory":
         """Starts the directory process and joins the swarm.
 
@@ -76,8 +115,14 @@ class Directory:
             hints: Multiaddrs of peers to try in the background, such as those known before a restart.
             progress: Is told in a sentence what the start is doing, at least every two seconds while it waits.
             startup: How long the network helper may take to start.
-            clock: Gives Unix seconds, by which records expire.
+            clock: Gives Unix seconds by the machine; records expire by :meth:`now`.
             program: Another network helper than the one hivemind brings.
+            data: The data plane to which tunnels of others lead, and which peers are asked to call back.
+            reach: ``auto`` asks the bootstrap peers whether they reach this node; ``direct`` or ``relayed`` says it.
+            relays: Multiaddrs of relays, beside the bootstrap peers, for a node that others do not reach.
+            serve_relay: Makes this node a relay for others.
+            told: Is told of each tunnel: ``{"event": "way", "peer", "plane", "way", "address"}`` when it opened,
+                ``{"event": "no-way", "peer", "plane", "reason"}`` when it could not.
 
         Raises:
             NodeError: ``E-CFG-003`` for a malformed address, ``E-NET-001`` for a taken port, ``E-STO-002`` for a folder
@@ -85,7 +130,7 @@ class Directory:
                 helper's own words for everything else.
         """
         listening = listen_multiaddr(listen)
-        config = {
+        config: dict[str, Any] = {
             "seed": to_text(identity.seed),
             "namespace": namespace,
             "folder": str(_usable(folder)),
@@ -96,21 +141,41 @@ class Directory:
             "startup": startup.total_seconds(),
             "program": str(program or default_program()),
             "operator": None,
+            "skew": clock() - time.time(),
+            "reach": reach,
+            "relays": [check_peer_address(address) for address in relays],
+            "data": None,
+            "serves": None,
         }
+        if data is not None:
+            config["data"] = {**data.address._asdict(), "fingerprint": data.fingerprint.hex()}
+        if serve_relay is not None:
+            given = serve_relay
+            config["serves"] = [given.circuits, given.reservations, given.most, given.time.total_seconds()]
         check_port_free(listen)
-        directory = cls(identity, clock, Link(progress))
+        directory = cls(identity, clock, Link(progress, told))
         try:
             ready = await directory._link.start(config, startup + 2 * BOOTSTRAP)
         except BaseException:
             await directory.stop()
             raise
         directory.multiaddrs = tuple(ready["multiaddrs"])
+        directory.seen = tuple(Seen(**seen) for seen in ready["seen"])
         return directory
 
     @property
     def alive(self) -> bool:
         """Whether the directory runs."""
         return self._link.alive
+
+    def now(self) -> float:
+        """Unix seconds as the peers see them: the machine's clock, corrected to the median of the members'."""
+        return self._clock() + self._link.clock_offset
+
+    @property
+    def clock_warning(self) -> str | None:
+        """A sentence if the machine's clock is off by more than 30 s, else None."""
+        return self._link.clock_warning
 
     @property
     def died(self) -> asyncio.Event:
@@ -151,7 +216,7 @@ class Directory:
             NodeError: ``E-DIR-004`` if the record breaks a rule or no node took it, ``E-DIR-003`` if it died.
         """
         self._guard.check(sealed.raw, peer=self._identity.peer_id, shelf=_known(shelf))
-        left = sealed.message.expires_at - self._clock()
+        left = sealed.message.expires_at - self.now()
         if lifetime is not None and left > lifetime.total_seconds() + 1:
             sentence = (
                 f"The record is valid for {left:.0f} s more, longer than {lifetime.total_seconds():.0f} s."
@@ -182,7 +247,7 @@ class Directory:
             NodeError: ``E-DIR-003`` if the directory died.
         """
         valid = []
-        oldest = self._clock() - tolerance.total_seconds()
+        oldest = self.now() - tolerance.total_seconds()
         for text in await self._link.call("records", shelf=_known(shelf)):
             try:
                 raw = from_text(text)
@@ -208,7 +273,7 @@ class Directory:
             gone = replace(
                 said,
                 withdrawn=True,
-                issued_at=max(self._clock(), said.issued_at + 0.001),
+                issued_at=max(self.now(), said.issued_at + 0.001),
                 expires_at=said.expires_at + 0.001,
                 multiaddrs=(),
                 certificate_pem=b"",
@@ -247,6 +312,36 @@ class Directory:
         """Asks again where others reach this directory: behind a router that becomes known only after a while."""
         self.multiaddrs = tuple(await self._link.call("multiaddrs"))
         return self.multiaddrs
+
+    async def ask_seen(self) -> tuple[Seen, ...]:
+        """Asks some connected peers how they see this node.
+
+        Raises:
+            NodeError: ``E-DIR-003`` if the directory died.
+        """
+        self.seen = tuple(Seen(**seen) for seen in await self._link.call("seen"))
+        return self.seen
+
+    async def tunnel(self, peer: PeerId, plane: str) -> Address:
+        """The local address whose connections reach a peer's data plane through the network helper.
+
+        Args:
+            peer: The peer.
+            plane: ``control`` or ``bulk``: each has a stream of its own.
+
+        Raises:
+            NodeError: ``E-DIR-003`` if the directory died.
+        """
+        host, port = await self._link.call("tunnel", peer=peer, plane=plane)
+        return Address(host, port)
+
+    async def forget_tunnel(self, peer: PeerId) -> None:
+        """Closes the local addresses of a peer; connections under way go on.
+
+        Raises:
+            NodeError: ``E-DIR-003`` if the directory died.
+        """
+        await self._link.call("forget", peer=peer)
 
     async def stop(self) -> None:
         """Ends the directory, leaving nothing here; what was not withdrawn stays with others until it expires."""

@@ -19,6 +19,12 @@ MAX_LIFETIME = {"members": timedelta(hours=1), "newcomers": timedelta(minutes=10
 CLOCK_TOLERANCE = timedelta(minutes=10)
 """How far two nodes' clocks may be apart; the DHT keeps records for so long beyond their expiry."""
 
+CLOCK_PEERS = 16
+"""Members that are asked for their time at once."""
+
+CLOCK_GRAIN = timedelta(milliseconds=100)
+"""A smaller change of the correction is not told to the node."""
+
 MAX_FRAME = Bytes.parse("8 MiB")
 """One frame between a node and its directory process."""
 
@@ -57,3 +63,9 @@ REPLICAS = 8
 
 MAX_WORDS = 2000
 """Characters of a process's own last words that an error shows."""
+
+MAX_RELAYS = 8
+"""Relays that a node behind a router may choose from."""
+
+RELAY_TRIES = 8
+"""How often a relay's helper is started until it offers what it was told to."""

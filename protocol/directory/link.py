@@ -28,11 +28,14 @@ class Link:
         helper: Process id of its network helper, once that runs.
     """
 
-    def __init__(self, progress: Callable[[str], None]) -> None:
+    def __init__(self, progress: Callable[[str], None], told: Callable[[dict[str, Any]], None]) -> None:
         self.died = asyncio.Event()
+        self.clock_offset = 0.0
+        self.clock_warning: str | None = None
         self.failure: NodeError | None = None
         self.helper: int | None = None
         self._progress = progress
+        self._told = told
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._pidfd: int | None = None  # of the helper
@@ -148,7 +151,15 @@ class Link:
         match frame.get("event"):
             case "progress":
                 self._progress(str(frame["text"]))
+            case "clock":
+                self.clock_offset = float(frame["offset"])
+                self.clock_warning = frame["warning"]
+            case "way" | "no-way":
+                self._told(frame)
             case "helper":
+                if self._pidfd is not None:  # another took the place of the first, which has ended
+                    os.close(self._pidfd)
+                    self._pidfd = None
                 self.helper = int(frame["pid"])
                 with contextlib.suppress(OSError):
                     self._pidfd = os.pidfd_open(self.helper)

@@ -14,18 +14,16 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-import msgpack
-
-from protocol.directory.addresses import is_loopback, peer_in, resolved, without_peer
+from protocol.clock import PeerClock, difference
+from protocol.directory.addresses import peer_in, resolved, without_peer
+from protocol.directory.footing import Footing
 from protocol.directory.frames import error_frame, from_text, read_frame, to_text, write_frame
 from protocol.directory.limits import (
-    BOOTSTRAP,
+    CLOCK_GRAIN,
+    CLOCK_PEERS,
     MAINTAIN_EVERY,
-    MAX_RECORD,
     MAX_RECORDS,
     MAX_SHELF,
     RECONNECT_EVERY,
@@ -34,9 +32,10 @@ from protocol.directory.limits import (
     RPC,
 )
 from protocol.directory.narrow import import_narrowly
-from protocol.directory.p2pd import Helper, die_with_parent
+from protocol.directory.p2pd import die_with_parent
 from protocol.directory.records import SHELVES, Guard, dht_expiry, shelf_key
 from protocol.directory.serving import first, serve
+from protocol.directory.validation import Validator, prune
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
 from protocol.units import PeerId
@@ -45,44 +44,13 @@ import_narrowly()
 
 import hivemind.dht.node as dht_node
 import hivemind.dht.protocol as dht_protocol
+import hivemind.dht.routing as dht_routing
+import hivemind.utils.timed_storage as timed_storage
 from hivemind.dht.routing import DHTID
 from hivemind.dht.storage import DHTLocalStorage, DictionaryDHTValue
 from hivemind.p2p import P2P, PeerID
-from hivemind.p2p.p2p_daemon_bindings.utils import read_pbmsg_safe, write_pbmsg
-from hivemind.proto import p2pd_pb2
+from hivemind.proto import dht_pb2, p2pd_pb2
 from hivemind.utils.multiaddr import Multiaddr
-
-
-class _Validator:
-    """hivemind's record validator over our :class:`Guard`: what a shelf may hold, and nothing else in the DHT."""
-
-    def __init__(self, guard: Guard) -> None:
-        self.guard = guard
-
-    def validate(self, record: Any) -> bool:
-        """Whether this node stores the record, or believes it when another node answers with it."""
-        if len(record.value) > MAX_RECORD + 8 or len(record.subkey) > 128:
-            return False
-        try:
-            subkey, raw = msgpack.unpackb(record.subkey), msgpack.unpackb(record.value)
-        except Exception:  # msgpack raises many kinds for bytes that are not msgpack
-            return False
-        return self.guard.accepts(record.key, subkey, raw, record.expiration_time)
-
-    def sign_value(self, record: Any) -> bytes:
-        """Records are signed before they come here."""
-        return bytes(record.value)
-
-    strip_value = sign_value
-
-
-def _prune(protocol: Any, key: bytes, dictionary: Any) -> bool:
-    """Drops invalid records from a shelf that another node sent; hivemind itself would drop the shelf for one."""
-    with dictionary.freeze():
-        for subkey, (value, expiry) in list(dictionary.items()):
-            if not protocol._validate_record(key, protocol.serializer.dumps(subkey), value, expiry):
-                del dictionary[subkey]
-    return True
 
 
 class _BoundedStorage(DHTLocalStorage):  # type: ignore[misc]
@@ -108,51 +76,10 @@ class _BoundedStorage(DHTLocalStorage):  # type: ignore[misc]
         return bool(super().store_subkey(key, subkey, value, expiration_time))
 
 
-class _Control:
-    """A few control connections to the helper, opened before its socket loses its name."""
-
-    def __init__(self) -> None:
-        self._free: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
-        self._running: set[asyncio.Task[Any]] = set()
-
-    async def open(self, p2p: Any, count: int = 4) -> None:
-        """Opens the connections."""
-        for _ in range(count):
-            self._free.put_nowait(await p2p._client.control.daemon_connector.open_connection())
-
-    async def ask(self, request: Any) -> Any:
-        """One question; if the caller gives up waiting, the connection is used again only after the answer."""
-        task = asyncio.create_task(self._exchange(request))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return await asyncio.shield(task)
-
-    async def _exchange(self, request: Any) -> Any:
-        reader, writer = await self._free.get()
-        await write_pbmsg(writer, request)
-        response = p2pd_pb2.Response()
-        await read_pbmsg_safe(reader, response)
-        self._free.put_nowait((reader, writer))
-        return response
-
-    async def addresses(self) -> list[str]:
-        """The multiaddrs that the helper listens on or was told to announce."""
-        response = await self.ask(p2pd_pb2.Request(type=p2pd_pb2.Request.IDENTIFY))
-        return [str(Multiaddr(address)) for address in response.identify.addrs]
-
-    async def connect(self, peer: str, addresses: list[str]) -> str | None:
-        """Connects to a peer; returns what is wrong, or nothing."""
-        raw = [Multiaddr(address).to_bytes() for address in addresses]
-        wanted = p2pd_pb2.ConnectRequest(peer=PeerID.from_base58(peer).to_bytes(), addrs=raw)
-        try:
-            request = p2pd_pb2.Request(type=p2pd_pb2.Request.CONNECT, connect=wanted)
-            response = await asyncio.wait_for(self.ask(request), BOOTSTRAP.total_seconds())
-        except TimeoutError:
-            return f"no answer within {BOOTSTRAP.total_seconds():.0f} s"
-        if response.type == p2pd_pb2.Response.ERROR:
-            words = " ".join(response.error.msg.split())
-            return words.rpartition("] ")[2][-300:]  # without the dial's preamble
-        return None
+def _tell_time(now: Callable[[], float]) -> None:
+    """What hivemind takes for the time, by which records expire and which peers are told."""
+    for module in (dht_node, dht_protocol, dht_routing, timed_storage):
+        module.get_dht_time = now
 
 
 class Node:
@@ -164,11 +91,14 @@ class Node:
         self._identity = Identity(from_text(config["seed"]))
         self._namespace = str(config["namespace"])
         self._keys = {shelf: DHTID.generate(source=shelf_key(self._namespace, shelf)) for shelf in SHELVES}
-        self._guard = Guard({key.to_bytes(): shelf for shelf, key in self._keys.items()}, time.time)
+        skew = float(config["skew"])
+        self._clock = PeerClock(lambda: time.time() + skew)
+        self._told_offset = 0.0
+        _tell_time(self._clock.now)
+        self._guard = Guard({key.to_bytes(): shelf for shelf, key in self._keys.items()}, self._clock.now)
         self._set_operator(config["operator"])
         self._own: dict[str, tuple[bytes, float]] = {}
-        self._control = _Control()
-        self._helper: Helper | None = None
+        self._footing = Footing(config, self._identity, p2pd_pb2, emit, self._introduce)
         self._dht: Any = None
         self._maintenance: asyncio.Task[None] | None = None
 
@@ -180,11 +110,17 @@ class Node:
             case "records":
                 return await self.records(frame["shelf"])
             case "multiaddrs":
-                return await self.multiaddrs()
+                return await self._footing.multiaddrs()
             case "operator":
                 return self.set_operator(frame["operator"])
             case "remember":
                 return self.remember(frame["addresses"])
+            case "tunnel":
+                return await self._footing.ways.tunnel(PeerId(frame["peer"]), frame["plane"])
+            case "forget":
+                return await self._footing.ways.forget(PeerId(frame["peer"]))
+            case "seen":
+                return await self._footing.ask_seen(list(await self._footing.control.connected()))
             case other:
                 raise ValueError(f"no operation {other!r}")
 
@@ -198,27 +134,13 @@ class Node:
         Raises:
             NodeError: ``E-DIR-001`` or ``E-DIR-002``.
         """
-        listen = str(self._config["listen"])
-        self.progress("starting the network helper")
-        self._helper = await Helper.start(
-            program=Path(self._config["program"]),
-            seed=self._identity.seed,
-            public_key=self._identity.public_key,
-            folder=Path(self._config["folder"]),
-            listen=listen,
-            announce=self._config["announce"],
-            private=is_loopback(listen),
-            limit=timedelta(seconds=float(self._config["startup"])),
-            progress=self.progress,
-        )
-        self._emit({"event": "helper", "pid": self._helper.pid})
-        p2p = await P2P.replicate(Multiaddr(self._helper.control))
-        await self._control.open(p2p)
-        self._helper.hide()
-        joined = await self._join(self._config["bootstrap"])
+        footing = self._footing
+        joined = await footing.find(lambda: self._join(self._config["bootstrap"]))
+        assert footing.helper is not None
+        p2p = await P2P.replicate(Multiaddr(f"/unix{footing.helper.door}"))
         _BoundedStorage.bounds = {key: MAX_RECORDS[shelf] for shelf, key in self._keys.items()}
         dht_protocol.DHTLocalStorage = _BoundedStorage
-        dht_protocol.DHTProtocol._validate_dictionary = _prune
+        dht_protocol.DHTProtocol._validate_dictionary = prune
         try:
             self._dht = await dht_node.DHTNode.create(
                 p2p=p2p,
@@ -227,7 +149,7 @@ class Node:
                 initial_peers=joined or None,
                 num_replicas=REPLICAS,
                 wait_timeout=RPC.total_seconds(),
-                record_validator=_Validator(self._guard),
+                record_validator=Validator(self._guard),
                 strict=False,  # else it refuses peers whose clock is off by more than 3 s
                 cache_locally=False,  # reads ask for the latest, so a cache would only hold stale copies
                 cache_nearest=0,
@@ -239,26 +161,32 @@ class Node:
             sentence = f"The bootstrap peer {names} accepts connections but does not answer as a directory."
             raise NodeError(Code.DIR_BOOTSTRAP, sentence) from error
         self.remember(self._config["hints"])
+        if joined:
+            await self._agree_on_time({peer_in(address) for address in joined})
+        else:
+            self._clock.found()
         self._maintenance = asyncio.create_task(self._maintain())
-        return {"event": "ready", "multiaddrs": await self.multiaddrs(), "neighbours": self._neighbours()}
+        return {
+            "event": "ready", "multiaddrs": await footing.multiaddrs(), "neighbours": self._neighbours(),
+            "seen": [vars(seen) for seen in footing.seen],
+        }  # fmt: skip
+
+    async def _introduce(self, peer: PeerId) -> str | None:
+        addresses = self._guard.addresses.get(peer)
+        if addresses is None:
+            return "nobody knows where it is"
+        return await self._connect(peer, addresses)
 
     async def ended(self) -> str:
         """Waits until the helper ends by itself, and says how."""
-        assert self._helper is not None
-        return await self._helper.ended()
+        assert self._footing.helper is not None
+        return await self._footing.helper.ended()
 
     async def stop(self) -> None:
         """Ends the helper."""
         if self._maintenance is not None:
             self._maintenance.cancel()
-        if self._helper is not None:
-            await self._helper.stop()
-
-    async def multiaddrs(self) -> list[str]:
-        """Where others reach this node, with its peer id; loopback only if there is nothing else."""
-        every = await self._control.addresses()
-        public = [address for address in every if not is_loopback(address)]
-        return [f"{address}/p2p/{self._identity.peer_id}" for address in public or every]
+        await self._footing.end()
 
     async def publish(self, shelf: str, raw: bytes) -> bool:
         """Stores an own record now and again from time to time. Returns whether any node took it."""
@@ -279,7 +207,7 @@ class Node:
         key = self._keys["members"]
         shelf = self._dht.protocol.storage.get(key)
         if shelf is not None:
-            _prune(self._dht.protocol, key.to_bytes(), shelf.value)
+            prune(self._dht.protocol, key.to_bytes(), shelf.value)
 
     def remember(self, addresses: list[str]) -> None:
         """Takes note of peers that may be asked when neighbours are lost."""
@@ -315,7 +243,7 @@ class Node:
     async def _connect(self, peer: str, addresses: tuple[str, ...]) -> str | None:
         try:
             plain = [text for address in addresses for text in await resolved(without_peer(address))]
-            return await self._control.connect(peer, plain)
+            return await self._footing.control.connect(peer, plain)
         except OSError as error:
             return f"its name cannot be resolved: {error.strerror}"
         except (ValueError, LookupError) as error:
@@ -339,8 +267,30 @@ class Node:
                     await self._reconnect(neighbours)
                 if neighbours != known or now - stored > RESTORE_EVERY.total_seconds():
                     known, stored = neighbours, now
+                    if self._guard.checks_admissions:  # else anyone could call itself a member
+                        await self._agree_on_time(neighbours & self._guard.members)
                     for shelf in list(self._own):
                         await self._store(shelf)
+
+    async def _agree_on_time(self, peers: set[str]) -> None:
+        """Asks peers for their time, and goes by their median; tells the node how far its machine's clock is off."""
+
+        async def ask(peer: str) -> float | None:
+            asked = self._clock.now()
+            try:
+                stub = self._dht.protocol.get_stub(PeerID.from_base58(peer))
+                answer = await stub.rpc_ping(dht_pb2.PingRequest(), timeout=RPC.total_seconds())
+            except Exception:  # hivemind's many kinds; a peer that does not answer has no say
+                return None
+            return difference(answer.dht_time, asked, self._clock.now())
+
+        chosen = random.sample(sorted(peers), min(CLOCK_PEERS, len(peers)))
+        answers = await asyncio.gather(*map(ask, chosen))
+        self._clock.agree(answer for answer in answers if answer is not None)
+        offset = -self._clock.wrong_by
+        if abs(offset - self._told_offset) > CLOCK_GRAIN.total_seconds():
+            self._told_offset = offset
+            self._emit({"event": "clock", "offset": offset, "warning": self._clock.warning})
 
     async def _reconnect(self, neighbours: set[str]) -> None:
         lost = [

@@ -52,6 +52,14 @@ class PeerRecord:
     """Where its directory listens, with peer id: a way into the directory."""
     withdrawn: bool = field(15, default=False)
     """The peer left; the record only takes the place of the one before."""
+    reach: str = field(16, default="", max_bytes=16)
+    """How its data plane is dialled: ``direct`` (also if empty) at host and port, or by ``tunnel``."""
+    seen: str = field(17, default="", max_bytes=64)
+    """The address that others see its connections come from; those who are seen as the same share a router."""
+    gossip_host: bytes = field(18, default=b"", max_bytes=512)
+    """Its word that a gossip host is its own (``gossip.host``, envelope bytes); empty if it has none."""
+    gossip: tuple[str, ...] = field(19, default=(), max_items=4, max_bytes=256)
+    """Where its gossip host listens, with that host's own peer id."""
 
 
 def shelf_key(namespace: str, shelf: str) -> str:
@@ -118,6 +126,8 @@ class Guard:
         self._admitted: OrderedDict[bytes, None] = OrderedDict()
         self.refused = 0
         """Records found invalid so far."""
+        self.members: set[str] = set()
+        """Peers whose records on the members' shelf were valid; admitted ones, once the operator is known."""
         self.addresses: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         """Directory addresses of peers whose records were valid, the latest last."""
 
@@ -130,6 +140,12 @@ class Guard:
         """
         self._operator, self._admission = operator, admission
         self._admitted.clear()
+        self.members.clear()
+
+    @property
+    def checks_admissions(self) -> bool:
+        """Whether the operator is known."""
+        return self._operator is not None
 
     def remember(self, peer: str, addresses: tuple[str, ...]) -> None:
         """Takes note of where a peer's directory listens."""
@@ -175,7 +191,7 @@ class Guard:
             else:
                 # exactly its own: else anyone could bring an old record back by storing it with a later expiry
                 if expiry == dht_expiry(record):
-                    self._note(record)
+                    self._note(record, shelf)
                     return True
         self.refused += 1
         return False
@@ -194,7 +210,12 @@ class Guard:
         if len(self._admitted) > MAX_RECORDS["members"]:
             self._admitted.popitem(last=False)
 
-    def _note(self, record: PeerRecord) -> None:
+    def _note(self, record: PeerRecord, shelf: str) -> None:
+        if shelf == "members":
+            if record.withdrawn:
+                self.members.discard(record.peer)
+            elif len(self.members) < MAX_RECORDS["members"]:
+                self.members.add(record.peer)
         if record.withdrawn or not record.multiaddrs:
             return
         try:

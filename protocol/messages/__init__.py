@@ -1,12 +1,13 @@
 """The message SDK: classes as contracts, standard protobuf as bytes."""
 
-from protocol.messages.declaration import field, message, part, request
+from protocol.messages.declaration import Asks, field, message, part, request, topic
 from protocol.messages.describe import describe
 from protocol.messages.registry import REGISTRY, Plane, Registry, Role, Spec, spec_of
 from protocol.messages.wire import decode, encode
 
 __all__ = [
     "REGISTRY",
+    "Asks",
     "Plane",
     "Registry",
     "Role",
@@ -19,4 +20,5 @@ __all__ = [
     "part",
     "request",
     "spec_of",
+    "topic",
 ]

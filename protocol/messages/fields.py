@@ -39,6 +39,7 @@ class Wanted:
     kind: str | None
     max_items: int | None
     max_bytes: int | None
+    oneof: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +58,7 @@ class FieldSpec:
         max_items: The most items of a tuple or map.
         max_bytes: The most bytes of one text (UTF-8) or bytes value.
         exact_bytes: The only length that is allowed, for digests.
+        oneof: The group of fields of which at most one has a value; None for a field by itself.
     """
 
     name: str
@@ -70,6 +72,7 @@ class FieldSpec:
     max_items: int | None
     max_bytes: int | None
     exact_bytes: int | None
+    oneof: str | None = None
 
 
 class FrozenMap(dict[Any, Any]):
@@ -124,9 +127,13 @@ def read_field(owner: str, name: str, annotation: Any, declared: dataclasses.Fie
         raise declaration_error(f"{where} has max_items but is neither a tuple nor a map.")
     if wanted.max_bytes is not None and kind not in ("string", "bytes"):
         raise declaration_error(f"{where} has max_bytes but is neither text nor bytes.")
+    if wanted.oneof is not None and (shape is not Shape.OPTIONAL or default is not None):
+        raise declaration_error(
+            f"{where} is one of {wanted.oneof!r}, so it is written `X | None`, default=None."
+        )
     presence = shape is Shape.OPTIONAL
     if shape is Shape.ONE and kind != "message" and default is not dataclasses.MISSING:
-        presence = default != zero_of(kind, python)
+        presence = bool(default != zero_of(kind, python))
     spec = FieldSpec(
         name,
         wanted.number,
@@ -139,6 +146,7 @@ def read_field(owner: str, name: str, annotation: Any, declared: dataclasses.Fie
         wanted.max_items,
         wanted.max_bytes,
         exact,
+        wanted.oneof,
     )
     if default is not dataclasses.MISSING:
         try:
@@ -200,7 +208,7 @@ def _kind(where: str, python: Any, wanted: str | None) -> str:
         natural = _FLOAT_KINDS
     elif python is str:
         natural = ("string",)
-    elif python is bytes:
+    elif python is bytes or python is memoryview:
         natural = ("bytes",)
     elif SPEC in vars(python):
         natural = ("message",)
@@ -248,6 +256,31 @@ def checked(owner: str, spec: FieldSpec, value: Any) -> Any:
     return FrozenMap({key: _checked_item(owner, spec, item) for key, item in value.items()})
 
 
+def ordinary(spec: FieldSpec) -> tuple[type[Any], Any, Any]:
+    """The class of a value that needs no further look, and its least and greatest value, None if any will do.
+
+    Most values are of this kind, and telling so costs less than :func:`checked`. A class of no value where each
+    has to be looked at.
+    """
+    if spec.shape is Shape.ONE:
+        if spec.kind in _INTEGER_RANGES and spec.python is int:
+            return int, *_INTEGER_RANGES[spec.kind]
+        if spec.python in (bool, float) or (
+            spec.python is bytes and spec.max_bytes is spec.exact_bytes is None
+        ):
+            return spec.python, None, None
+    return _NeverSeen, None, None
+
+
+def is_plain_view(value: memoryview) -> bool:
+    """Whether a view is of plain bytes that nobody can change."""
+    return value.readonly and value.format == "B" and value.ndim == 1
+
+
+class _NeverSeen:
+    """The class of no value."""
+
+
 def check_items(owner: str, spec: FieldSpec, count: int) -> None:
     """Refuses more items than the field allows."""
     if spec.max_items is not None and count > spec.max_items:
@@ -262,6 +295,14 @@ def check_length(owner: str, spec: FieldSpec, value: Any) -> None:
         size = len(value.encode()) if isinstance(value, str) else len(value)
         if size > spec.max_bytes:
             raise _invalid(owner, spec, f"has {size} bytes, {spec.max_bytes} are allowed")
+
+
+def check_groups(owner: str, groups: Mapping[str, tuple[str, ...]], held: Mapping[str, Any]) -> None:
+    """Refuses two values in one group of fields of which at most one has a value."""
+    for group, names in groups.items():
+        given = [name for name in names if held[name] is not None]
+        if len(given) > 1:
+            raise NodeError(Code.WIRE_INVALID, f"{owner}.{group} is {' and '.join(given)} at once.")
 
 
 def _whole(value: Any) -> bool:
@@ -279,8 +320,8 @@ def _checked_item(owner: str, spec: FieldSpec, value: Any) -> Any:
         return python(value)
     if kind in _FLOAT_KINDS and (isinstance(value, float) or _whole(value)):
         return float(value)
-    if kind == "bytes" and isinstance(value, bytearray | memoryview):
-        value = bytes(value)
+    if kind == "bytes" and not isinstance(value, python):
+        value = _as_bytes(python, value)
     if not isinstance(value, python):
         raise _invalid(owner, spec, f"is a {type(value).__name__}, not a {python.__name__}")
     if kind == "string":
@@ -288,9 +329,20 @@ def _checked_item(owner: str, spec: FieldSpec, value: Any) -> Any:
             value.encode()
         except UnicodeEncodeError:
             raise _invalid(owner, spec, "is not valid Unicode text") from None
+    if python is memoryview and not is_plain_view(value):
+        value = memoryview(bytes(value))
     if kind in ("string", "bytes"):
         check_length(owner, spec, value)
     return value
+
+
+def _as_bytes(python: type[Any], value: Any) -> Any:
+    """A bytes-like value in the class that the field has, which cannot change under it; others as they are."""
+    if python is memoryview:
+        if isinstance(value, bytearray):
+            value = bytes(value)
+        return memoryview(value) if isinstance(value, bytes) else value
+    return bytes(value) if isinstance(value, bytearray | memoryview) else value
 
 
 def _invalid(owner: str, spec: FieldSpec, what: str) -> NodeError:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from protocol.errors import Code, NodeError
@@ -17,6 +18,7 @@ class Role(StrEnum):
 
     MESSAGE = "message"
     REQUEST = "request"
+    TOPIC = "topic"
     PART = "part"
 
 
@@ -47,6 +49,8 @@ class Spec:
         timeout: How long a request waits for its reply.
         replies: The class of a request's reply, or of each reply of a stream; None where a request has none.
         stream: Whether the reply is a stream.
+        asks_stream: Whether the question is one: instances of the class, one after the other, in one call.
+        concurrency: How many calls of it a node handles at the same time, over all peers.
         reserved: Field numbers that are never to be used again.
         doc: The class's docstring.
     """
@@ -63,8 +67,21 @@ class Spec:
     timeout: timedelta | None
     replies: type[Any] | None
     stream: bool
+    asks_stream: bool
+    concurrency: int
     reserved: frozenset[int]
     doc: str
+
+    @cached_property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """The fields of each group of which at most one has a value."""
+        names = dict.fromkeys(field.oneof for field in self.fields if field.oneof is not None)
+        return {name: tuple(field.name for field in self.fields if field.oneof == name) for name in names}
+
+    @cached_property
+    def reply_name(self) -> str:
+        """The name of a request's reply; empty where there is none."""
+        return "" if self.replies is None else spec_of(self.replies).name
 
     def understands(self, version: int) -> bool:
         """Whether a message of that version can be read: this one, the one before, the one after."""
@@ -80,7 +97,7 @@ def spec_of(cls: type[Any]) -> Spec:
     spec = vars(cls).get(SPEC)
     if not isinstance(spec, Spec):
         raise declaration_error(
-            f"{cls.__name__} is no message class: decorate it with @message, @request or @part."
+            f"{cls.__name__} is no message class: decorate it with @message, @request, @topic or @part."
         )
     return spec
 

@@ -1,5 +1,6 @@
 """The protobuf schema of a message class, built with the official runtime's own descriptors."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from google.protobuf import descriptor_pb2
@@ -26,11 +27,33 @@ _TYPES: dict[str, "descriptor_pb2.FieldDescriptorProto.Type.ValueType"] = {
 
 def describe_file(spec: Spec) -> tuple[descriptor_pb2.FileDescriptorProto, dict[type[Any], str]]:
     """One proto3 file with a message class and every part it holds, parts first; and the name of each class in it."""
-    area = spec.name.rpartition(".")[0].replace("-", "_") or "parts"
-    file = descriptor_pb2.FileDescriptorProto(name=f"{spec.name}.proto", package=area, syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"{spec.name}.proto", package=area_of(spec).replace("-", "_"), syntax="proto3"
+    )
     names: dict[type[Any], str] = {}
     _describe_class(spec, file, names)
     return file, names
+
+
+def describe_area(
+    specs: Iterable[Spec],
+) -> tuple[descriptor_pb2.FileDescriptorProto, dict[type[Any], str]]:
+    """One proto3 file with all messages of an area, in order of their names, and every part once."""
+    ordered = sorted(specs, key=lambda spec: spec.name)
+    area = area_of(ordered[0])
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"{area}.proto", package=area.replace("-", "_"), syntax="proto3"
+    )
+    names: dict[type[Any], str] = {}
+    for spec in ordered:
+        if spec.cls not in names:
+            _describe_class(spec, file, names)
+    return file, names
+
+
+def area_of(spec: Spec) -> str:
+    """What stands before the last dot of a message's name; a part by itself is the envelope's header."""
+    return spec.name.rpartition(".")[0] or "envelope"
 
 
 def _describe_class(
@@ -48,6 +71,20 @@ def _describe_class(
         _describe_field(field, target, file.package, names)
     for number in sorted(spec.reserved):
         target.reserved_range.add(start=number, end=number + 1)
+    _order_oneofs(target)
+
+
+def _order_oneofs(target: descriptor_pb2.DescriptorProto) -> None:
+    """Declared groups first, then the one-field groups that stand for presence, as protobuf asks."""
+    names = [each.name for each in target.oneof_decl]
+    ordered = sorted(range(len(names)), key=lambda index: names[index].startswith("_"))
+    place = {old: new for new, old in enumerate(ordered)}
+    del target.oneof_decl[:]
+    for old in ordered:
+        target.oneof_decl.add(name=names[old])
+    for each in target.field:
+        if each.HasField("oneof_index"):
+            each.oneof_index = place[each.oneof_index]
 
 
 def _describe_field(
@@ -74,6 +111,12 @@ def _describe_field(
         made.type_name = f"{path}.{_describe_enum(field, target)}"
     if field.shape is Shape.MANY:
         made.label = _Proto.LABEL_REPEATED
+    elif field.oneof is not None:
+        groups = [each.name for each in target.oneof_decl]
+        if field.oneof not in groups:
+            target.oneof_decl.add(name=field.oneof)
+            groups.append(field.oneof)
+        made.oneof_index = groups.index(field.oneof)
     elif field.presence and field.kind != "message":
         made.proto3_optional = True
         made.oneof_index = len(target.oneof_decl)

@@ -6,16 +6,16 @@ name can collide with anything else in the process.
 
 from collections.abc import Callable
 from dataclasses import MISSING
+from operator import attrgetter
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from protocol.errors import Code, NodeError
-from protocol.messages.fields import FieldSpec, FrozenMap, Shape, check_items, check_length
-from protocol.messages.large import LARGE, cut_large, varint
+from protocol.messages.fields import FieldSpec, FrozenMap, Shape, check_groups, check_items, check_length
+from protocol.messages.large import LARGE, PlainFrame, cut_large, varint
 from protocol.messages.registry import Spec, spec_of
 from protocol.messages.schema import describe_file
 from protocol.units import Bytes
@@ -23,6 +23,7 @@ from protocol.units import Bytes
 T = TypeVar("T")
 
 _UNKNOWN = "__unknown_fields__"
+_SHAPE = "__protocol_shape__"
 _ALL_FIELDS = 2**29
 
 
@@ -32,12 +33,10 @@ def encode(message: Any) -> bytes:
     Raises:
         NodeError: ``E-WIRE-002`` if it is larger than its class allows.
     """
-    spec = spec_of(type(message))
-    data = _shape_of(type(message)).serialize(message)
-    if len(data) > spec.max_bytes:
-        raise NodeError(
-            Code.WIRE_TOO_LARGE, f"A {spec.name} has {len(data)} bytes, {int(spec.max_bytes)} are allowed."
-        )
+    shape = _shape_of(type(message))
+    data = shape.serialize(message)
+    if len(data) > shape.max_bytes:
+        raise _too_large(shape.spec, len(data))
     return data
 
 
@@ -47,21 +46,31 @@ def decode(cls: type[T], data: bytes) -> T:
     Raises:
         NodeError: ``E-WIRE-002`` too large, ``E-WIRE-003`` not protobuf, ``E-WIRE-004`` a value breaks a bound.
     """
-    spec = spec_of(cls)
-    if len(data) > spec.max_bytes:
-        raise NodeError(
-            Code.WIRE_TOO_LARGE, f"A {spec.name} has {len(data)} bytes, {int(spec.max_bytes)} are allowed."
-        )
     shape = _shape_of(cls)
-    large = cut_large(data, shape.bytes_by_number) if len(data) >= LARGE else None
+    size = len(data)
+    if size > shape.max_bytes:
+        raise _too_large(shape.spec, size)
+    large = None
+    if size >= LARGE:
+        if shape.plain is not None:
+            held = shape.plain.read(data)
+            if held is not None:
+                return shape.make(held)  # type: ignore[no-any-return]
+        large = cut_large(data, shape.bytes_by_number)
     try:
         wire = shape.factory.FromString(data if large is None else large.rest)
     except (DecodeError, UnicodeDecodeError) as error:
         raise NodeError(
-            Code.WIRE_MALFORMED, f"A {spec.name} of {len(data)} bytes is not valid protobuf."
+            Code.WIRE_MALFORMED, f"A {shape.spec.name} of {size} bytes is not valid protobuf."
         ) from error
     message: T = shape.from_wire(wire, None if large is None else large.values)
     return message
+
+
+def _too_large(spec: Spec, size: int) -> NodeError:
+    return NodeError(
+        Code.WIRE_TOO_LARGE, f"A {spec.name} has {size} bytes, {int(spec.max_bytes)} are allowed."
+    )
 
 
 def runtime_class(cls: type[Any]) -> type[Message]:
@@ -80,6 +89,9 @@ class _WireShape:
     def __init__(self, spec: Spec, factory: type[Message], parts: "dict[type[Any], _WireShape]") -> None:
         self.spec = spec
         self.factory = factory
+        self.max_bytes = int(spec.max_bytes)
+        self.plain = PlainFrame(spec) if PlainFrame.fits(spec) else None
+        self.groups = spec.groups
         self.writers: list[tuple[str, int, bool, Callable[[Any], Any] | None]] = []
         self.message_maps: list[tuple[str, int, _WireShape]] = []
         self.bytes_by_number: dict[int, str] = {}
@@ -93,7 +105,7 @@ class _WireShape:
             else:
                 optional = field.shape is Shape.OPTIONAL
                 self.writers.append((field.name, field.number, optional, _writer(field, inner)))
-            if field.kind == "bytes" and field.shape in (Shape.ONE, Shape.OPTIONAL):
+            if field.kind == "bytes" and field.shape in (Shape.ONE, Shape.OPTIONAL) and field.oneof is None:
                 self.bytes_by_number[field.number] = field.name
             self.readers.append((field.name, _reader(spec.cls.__name__, field, inner)))
 
@@ -104,6 +116,8 @@ class _WireShape:
         the head of a large bytes field is written here, its value is joined to what the runtime writes of the
         fields before and after it, and the bytes are the same as the runtime's own.
         """
+        if not self.bytes_by_number:
+            return self.to_wire(message).SerializeToString(deterministic=True)
         held = message.__dict__
         large = [
             (name, number)
@@ -112,6 +126,9 @@ class _WireShape:
         ]
         if not large:
             return self.to_wire(message).SerializeToString(deterministic=True)
+        if self.plain is not None:
+            unknown: bytes = held.get(_UNKNOWN, b"")
+            return self.plain.write(held) + unknown
         pieces: list[bytes] = []
         low = 0
         for name, number in large:
@@ -150,11 +167,23 @@ class _WireShape:
         for name, read in self.readers:
             held[name] = read(wire)
         for name, value in (large or {}).items():
-            check_length(self.spec.cls.__name__, self.by_name[name], value)
-            held[name] = value
+            field = self.by_name[name]
+            check_length(self.spec.cls.__name__, field, value)
+            held[name] = memoryview(value) if field.python is memoryview else value
         unknown = UnknownFieldSet(wire)  # type: ignore[no-untyped-call]
         if len(unknown):
             held[_UNKNOWN] = _unknown_bytes(unknown)
+        return self._asked(message)
+
+    def make(self, held: dict[str, Any]) -> Any:
+        """The message with these values, which have been read and bounded."""
+        message = object.__new__(self.spec.cls)
+        message.__dict__.update(held)
+        return self._asked(message)
+
+    def _asked(self, message: Any) -> Any:
+        if self.groups:
+            check_groups(self.spec.cls.__name__, self.groups, message.__dict__)
         if self.own_check is not None:
             try:
                 self.own_check(message)
@@ -163,16 +192,14 @@ class _WireShape:
         return message
 
 
-_SHAPES: WeakKeyDictionary[type[Any], _WireShape] = WeakKeyDictionary()
-"""Built at a class's first use, so that importing many messages stays quick."""
-
-
 def _writer(field: FieldSpec, inner: _WireShape | None) -> Callable[[Any], Any] | None:
     item: Callable[[Any], Any] | None = None
     if field.kind == "enum":
         item = _value_of
     elif inner is not None:
         item = inner.to_wire
+    elif field.python is memoryview:
+        item = bytes
     if item is None:
         return None
     convert = item
@@ -221,7 +248,7 @@ def _reader(owner: str, field: FieldSpec, inner: _WireShape | None) -> Callable[
 
         return read_present
     if item is None:
-        return lambda wire: getattr(wire, name)
+        return attrgetter(name)
     return lambda wire: item(getattr(wire, name))
 
 
@@ -242,11 +269,12 @@ def _item_reader(owner: str, field: FieldSpec, inner: _WireShape | None) -> Call
         return read_enum
     if field.python is Bytes:
         return Bytes
-    if field.max_bytes is not None or field.exact_bytes is not None:
+    if field.max_bytes is not None or field.exact_bytes is not None or field.python is memoryview:
+        view = field.python is memoryview
 
         def read_bounded(value: Any) -> Any:
             check_length(owner, field, value)
-            return value
+            return memoryview(value) if view else value
 
         return read_bounded
     return None
@@ -271,9 +299,11 @@ def _unknown_bytes(fields: Any) -> bytes:
 
 
 def _shape_of(cls: type[Any]) -> _WireShape:
-    shape = _SHAPES.get(cls)
+    """A class's shape, built at its first use, so that importing many messages stays quick."""
+    shape: _WireShape | None = cls.__dict__.get(_SHAPE)
     if shape is None:
-        shape = _SHAPES[cls] = _build_shape(cls)
+        shape = _build_shape(cls)
+        setattr(cls, _SHAPE, shape)
     return shape
 
 

@@ -7,9 +7,9 @@ import os
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
+from protocol.rpc.desk import Context
 from protocol.rpc.endpoint import Endpoint
 from protocol.rpc.meter import SocketMeter
-from protocol.rpc.server import Context
 from protocol.rpc.throttle import Throttle
 
 __all__ = ["Context", "Endpoint", "SocketMeter", "Throttle"]

@@ -2,7 +2,7 @@
 
 import asyncio
 import ipaddress
-from collections.abc import Awaitable
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -20,8 +20,6 @@ from protocol.units import Address, PeerId
 
 METHOD_PREFIX = "/intellect.v1/"
 VERSION_KEY = "intellect-version"
-
-_Metadata = tuple[tuple[str, str], ...]
 
 
 def common_options(keepalive: timedelta) -> list[tuple[str, int]]:
@@ -44,18 +42,44 @@ def milliseconds(time: timedelta) -> int:
     return int(time / timedelta(milliseconds=1))
 
 
+def dial(link: "Link") -> grpc.aio.Channel:
+    """A connection to the link's address, over mutual TLS."""
+    slow = link.plane is Plane.BULK
+    options: list[tuple[str, Any]] = [
+        *common_options(limits.KEEPALIVE_BULK if slow else limits.KEEPALIVE_CONTROL),
+        ("grpc.ssl_target_name_override", link.peer),
+        ("grpc.use_local_subchannel_pool", 1),  # so that control and bulk are two connections
+        ("grpc.initial_reconnect_backoff_ms", milliseconds(limits.BACKOFF_FIRST)),
+        ("grpc.max_reconnect_backoff_ms", milliseconds(limits.BACKOFF_LAST)),
+        ("grpc.min_reconnect_backoff_ms", milliseconds(limits.CONNECT_TIMEOUT)),
+        ("grpc.enable_retries", 0),  # what may be said twice is for the caller to know
+        ("grpc.enable_http_proxy", 0),
+    ]
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=link.known.certificate_pem,
+        private_key=link.tls.key_pem,
+        certificate_chain=link.tls.certificate_pem,
+    )
+    return grpc.aio.secure_channel(_target(link.address), credentials, options=options)
+
+
+Dial = Callable[["Link"], grpc.aio.Channel]
+"""Opens the connection of a link: :func:`dial`, or what a test or a tunnel puts in its place."""
+
+
 class Link:
     """One connection to one peer. It reconnects by itself, with jittered back-off."""
 
-    def __init__(self, peer: PeerId, plane: Plane, known: Known, tls: TlsIdentity) -> None:
+    def __init__(self, peer: PeerId, plane: Plane, known: Known, tls: TlsIdentity, dial: Dial = dial) -> None:
         self.peer = peer
         self.plane = plane
         self.known = known
-        self._tls = tls
+        self.tls = tls
+        self._dial = dial
         self._at = 0
         self._choosing = asyncio.Lock()
         self._methods: dict[str, Any] = {}
-        self.channel = self._open()
+        self.channel = self._dial(self)
 
     @property
     def address(self) -> Address:
@@ -66,25 +90,6 @@ class Link:
         """Takes other addresses of the same peer, the one in use among them."""
         self._at = known.addresses.index(self.address)
         self.known = known
-
-    def _open(self) -> grpc.aio.Channel:
-        slow = self.plane is Plane.BULK
-        options: list[tuple[str, Any]] = [
-            *common_options(limits.KEEPALIVE_BULK if slow else limits.KEEPALIVE_CONTROL),
-            ("grpc.ssl_target_name_override", self.peer),
-            ("grpc.use_local_subchannel_pool", 1),  # so that control and bulk are two connections
-            ("grpc.initial_reconnect_backoff_ms", milliseconds(limits.BACKOFF_FIRST)),
-            ("grpc.max_reconnect_backoff_ms", milliseconds(limits.BACKOFF_LAST)),
-            ("grpc.min_reconnect_backoff_ms", milliseconds(limits.CONNECT_TIMEOUT)),
-            ("grpc.enable_retries", 0),  # what may be said twice is for the caller to know
-            ("grpc.enable_http_proxy", 0),
-        ]
-        credentials = grpc.ssl_channel_credentials(
-            root_certificates=self.known.certificate_pem,
-            private_key=self._tls.key_pem,
-            certificate_chain=self._tls.certificate_pem,
-        )
-        return grpc.aio.secure_channel(_target(self.address), credentials, options=options)
 
     async def prepare(self) -> None:
         """With several addresses, finds one that answers; with one, leaves all to gRPC, which fails at once."""
@@ -97,7 +102,7 @@ class Link:
                 await self.channel.close()
                 self._at = (self._at + 1) % len(self.known.addresses)
                 self._methods.clear()
-                self.channel = self._open()
+                self.channel = self._dial(self)
 
     async def _connected(self) -> bool:
         async def settle() -> bool:
@@ -114,53 +119,54 @@ class Link:
         except TimeoutError:
             return False
 
-    async def unary(self, name: str, raw: bytes, metadata: _Metadata, timeout: timedelta) -> bytes:
+    async def unary(self, name: str, raw: bytes, version: int, timeout: timedelta) -> bytes:
         """One call with one answer.
 
         Raises:
             NodeError: What the peer answered, or why it could not be asked.
         """
-        await self.prepare()
+        if len(self.known.addresses) > 1:
+            await self.prepare()
         method = self._methods.get(name)
         if method is None:
             method = self._methods[name] = self.channel.unary_unary(METHOD_PREFIX + name)
-        call = method(raw, timeout=timeout.total_seconds(), metadata=metadata)
-        answer: bytes = await self.outcome(call, name)
+        try:
+            answer: bytes = await method(raw, timeout=timeout.total_seconds(), metadata=_metadata(version))
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.CancelledError) as error:
+            raise self.failure(error, name) from error
         return answer
 
-    async def open_stream(
-        self, name: str, raw: bytes, metadata: _Metadata, progress: timedelta
-    ) -> "IncomingStream":
-        """One call with a stream of answers, each to come within ``progress`` of being waited for."""
+    async def open(
+        self, name: str, raw: bytes | None, version: int, progress: timedelta, timeout: timedelta | None
+    ) -> "GrpcStream":
+        """A call with a stream; ``raw`` is its one question, None if the questions are a stream, too."""
         await self.prepare()
-        return IncomingStream(
-            self, name, self.channel.unary_stream(METHOD_PREFIX + name)(raw, metadata=metadata), progress
-        )
+        seconds, metadata = None if timeout is None else timeout.total_seconds(), _metadata(version)
+        if raw is None:
+            call = self.channel.stream_stream(METHOD_PREFIX + name)(metadata=metadata, timeout=seconds)
+        else:
+            call = self.channel.unary_stream(METHOD_PREFIX + name)(raw, metadata=metadata, timeout=seconds)
+        return GrpcStream(self, name, call, progress)
 
-    async def outcome(self, call: Awaitable[Any], name: str) -> Any:
-        """What a call answers, with gRPC's errors made ours."""
-        try:
-            return await call
-        except grpc.aio.AioRpcError as error:
-            raise from_call(error, self.peer, name) from error
-        except grpc.aio.UsageError as error:
-            raise self._closed(name) from error
-        except asyncio.CancelledError:
+    def failure(self, error: BaseException, name: str) -> BaseException:
+        """What gRPC raised, made ours; a cancellation of the task itself stays what it is."""
+        if isinstance(error, grpc.aio.AioRpcError):
+            return from_call(error, self.peer, name)
+        if isinstance(error, asyncio.CancelledError):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                raise
-            raise self._closed(
-                name
-            ) from None  # not the task was cancelled, but the connection closed under it
-
-    def _closed(self, name: str) -> NodeError:
+                return error
+        # not the task was cancelled, but the connection closed under it
         return NodeError(
-            Code.NET_UNREACHABLE, f"The connection to {self.peer} was closed: {name}.", peer=self.peer
+            Code.NET_UNREACHABLE,
+            f"The connection to {self.peer} was closed: {name}.",
+            peer=self.peer,
+            message=name,
         )
 
 
-class IncomingStream:
-    """The answers of a call under way."""
+class GrpcStream:
+    """A call under way."""
 
     def __init__(self, link: Link, name: str, call: Any, progress: timedelta) -> None:
         self._link = link
@@ -168,6 +174,37 @@ class IncomingStream:
         self._call = call
         self._progress = progress
         self._timer = ProgressTimer(progress, call.cancel)
+        self._writing = ProgressTimer(progress, call.cancel)
+
+    async def write(self, raw: bytes) -> None:
+        """Sends one message; returns when there is room for the next.
+
+        Raises:
+            NodeError: ``E-NET-003`` if there was none in time; else why the call ended.
+        """
+        self._writing.begin()
+        try:
+            await self._call.write(raw)
+        except (
+            grpc.aio.AioRpcError,
+            grpc.aio.UsageError,
+            asyncio.CancelledError,
+            asyncio.InvalidStateError,
+        ) as error:
+            raise self._failure(error) from error
+        self._writing.end()
+
+    async def end(self) -> None:
+        """Says that nothing more will be written."""
+        try:
+            await self._call.done_writing()
+        except (
+            grpc.aio.AioRpcError,
+            grpc.aio.UsageError,
+            asyncio.CancelledError,
+            asyncio.InvalidStateError,
+        ) as error:
+            raise self._failure(error) from error
 
     async def read(self) -> bytes | None:
         """The next answer, None after the last.
@@ -177,31 +214,40 @@ class IncomingStream:
         """
         self._timer.begin()
         try:
-            frame = await self._link.outcome(self._call.read(), self._name)
-        except NodeError as error:
-            if self._timer.has_expired:
-                peer, seconds = self._link.peer, self._progress.total_seconds()
-                raise NodeError(
-                    Code.NET_TIMEOUT,
-                    f"Peer {peer} sent nothing of {self._name} for {seconds:g} s.",
-                    peer=peer,
-                ) from error
-            raise
-        self._timer.end()
+            frame = await self._call.read()
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.CancelledError) as error:
+            raise self._failure(error) from error
+        self._timer.since = None
         return None if frame is grpc.aio.EOF else frame
+
+    def _failure(self, error: BaseException) -> BaseException:
+        failure = self._link.failure(error, self._name)
+        stalled = self._timer.has_expired or self._writing.has_expired
+        if not stalled or not isinstance(failure, NodeError):
+            return failure
+        peer, seconds = self._link.peer, self._progress.total_seconds()
+        what = "sent" if self._timer.has_expired else "took"
+        return NodeError(
+            Code.NET_TIMEOUT,
+            f"Peer {peer} {what} nothing of {self._name} for {seconds:g} s.",
+            peer=peer,
+            message=self._name,
+        )
 
     def close(self) -> None:
         """Ends the call, if it has not ended."""
         self._timer.stop()
+        self._writing.stop()
         self._call.cancel()
 
 
 class Links:
     """The connections of one endpoint, kept in step with what is trusted."""
 
-    def __init__(self, trust: Trust, tls: TlsIdentity) -> None:
+    def __init__(self, trust: Trust, tls: TlsIdentity, dial: Dial = dial) -> None:
         self._trust = trust
         self._tls = tls
+        self._dial = dial
         self._links: dict[tuple[PeerId, Plane], Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._seen = -1
@@ -219,20 +265,20 @@ class Links:
             self._follow_trust()
         link = self._links.get((peer, plane))
         if link is None:
-            known = self._trust.find(peer)
+            known = self._trust.find(peer, bulk=plane is Plane.BULK)
             if known is None:
                 raise NodeError(
                     Code.NET_UNTRUSTED, f"The certificate of peer {peer} is not known.", peer=peer
                 )
             if not known.addresses:
                 raise NodeError(Code.NET_UNREACHABLE, f"Peer {peer} has no address.", peer=peer)
-            link = self._links[peer, plane] = Link(peer, plane, known, self._tls)
+            link = self._links[peer, plane] = Link(peer, plane, known, self._tls, self._dial)
         return link
 
     def _follow_trust(self) -> None:
         self._seen = self._trust.version
         for key, link in list(self._links.items()):
-            known = self._trust.find(link.peer)
+            known = self._trust.find(link.peer, bulk=link.plane is Plane.BULK)
             same = known is not None and known.certificate_pem == link.known.certificate_pem
             if same and known is not None and link.address in known.addresses:
                 link.move(known)
@@ -255,6 +301,11 @@ class Links:
         await asyncio.gather(
             *(link.channel.close() for link in links), *self._closing, return_exceptions=True
         )
+
+
+def _metadata(version: int) -> tuple[tuple[str, str], ...] | None:
+    """What is declared beside a call: nothing for version 1, since a header costs as much as a small message."""
+    return None if version == 1 else ((VERSION_KEY, str(version)),)
 
 
 def _target(address: Address) -> str:

@@ -1,25 +1,27 @@
 """A node's end of the data plane: it serves handlers and calls peers."""
 
 import asyncio
-import errno
-import socket
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
+from contextlib import aclosing
 from datetime import timedelta
-from typing import Any, TypeVar
-
-import grpc
-import grpc.aio
+from typing import Any, Protocol, TypeVar, overload
 
 from protocol import limits
-from protocol.envelope import ReplayWindow, Sealed, seal
+from protocol.clock import monotonic
+from protocol.envelope import Sealed, seal_raw
 from protocol.errors import Code, NodeError
 from protocol.identity import Signer, Verifier, verify
+from protocol.messages.declaration import Asks
 from protocol.messages.registry import Plane, Role, Spec, spec_of
 from protocol.messages.wire import decode, encode
-from protocol.rpc.channel import VERSION_KEY, Link, Links, common_options, milliseconds
-from protocol.rpc.server import Router, route_of
-from protocol.rpc.throttle import RateLimits, Throttle
+from protocol.rpc.channel import Dial, dial
+from protocol.rpc.conversation import both_ways
+from protocol.rpc.desk import Desk
+from protocol.rpc.grpc_carrier import GrpcCarrier
+from protocol.rpc.routes import route_of
+from protocol.rpc.server import Router
+from protocol.rpc.throttle import Throttle
 from protocol.tls import TlsIdentity
 from protocol.trust import Trust
 from protocol.units import Address, Bytes, PeerId, RunId
@@ -28,14 +30,32 @@ ANY_PORT = Address("127.0.0.1", 0)
 """Where an endpoint listens unless told otherwise: loopback, any free port."""
 
 H = TypeVar("H", bound=Callable[..., Any])
+R = TypeVar("R")
 
 Audience = Callable[[PeerId, str], bool]
 """Whether a verified peer belongs to ``member``, ``operator`` or ``role:…``."""
 
 
+class Topics(Protocol):
+    """What carries topics: :class:`protocol.gossip.Gossip`."""
+
+    def handle(self, function: Any) -> Any:
+        """Subscribes to the topic that the function takes."""
+        ...
+
+    async def publish(self, message: Any) -> Sealed[Any]:
+        """Publishes to everybody who subscribes."""
+        ...
+
+
 def only_anyone(peer: PeerId, audience: str) -> bool:
     """The audience of a node that knows no members yet: messages for ``anyone`` and no others."""
     return False
+
+
+def always_direct(peer: PeerId) -> str:
+    """The path to every peer of a node that has no relay."""
+    return "direct"
 
 
 class Endpoint:
@@ -57,9 +77,11 @@ class Endpoint:
         download: Bytes per second for all bulk frames fetched together, None for no limit.
         audience: Who is a member, operator or has a role; a node that is told nothing serves ``anyone`` only.
         verifier: Checks signatures of envelopes.
+        dial: Opens connections; gRPC over mutual TLS unless a test puts something in its place.
+        clock: Seconds, by which limits are kept.
 
     Attributes:
-        run, audience: May be set at any time.
+        run, audience, gossip, path_of: May be set at any time.
         throttle: The upload limit.
         sent: Bytes of messages sent so far, by message name (envelopes included, framing and TLS not).
     """
@@ -77,6 +99,8 @@ class Endpoint:
         download: Bytes | None = None,
         audience: Audience = only_anyone,
         verifier: Verifier = verify,
+        dial: Dial = dial,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.identity = identity
         self.peer_id = identity.peer_id
@@ -87,30 +111,52 @@ class Endpoint:
         self.listen = listen
         self.audience = audience
         self.verifier = verifier
-        self.throttle = Throttle(upload)
-        self._download = Throttle(download)
-        self.rates = RateLimits()
-        self.replay = ReplayWindow()
+        self._gossip: Topics | None = None
+        self._topics: list[Any] = []
+        self.path_of: Callable[[PeerId], str] = always_direct
+        self.throttle = Throttle(upload, clock=clock)
+        self._download = Throttle(download, clock=clock)
         self.sent: Counter[str] = Counter()
         self.address: Address | None = None
-        self._sequences: Counter[PeerId] = Counter()
-        self._links = Links(trust, tls)
-        self._router = Router(self)
-        self._server: grpc.aio.Server | None = None
+        self.desk = Desk(self, clock)
+        self._sequences: dict[str, int] = {}
+        self.carrier = GrpcCarrier(tls, trust, listen, dial)
+        self._links = self.carrier.links
+        self._router = Router(self.desk, trust)
+
+    @property
+    def gossip(self) -> Topics | None:
+        """What carries topics; None until it is there."""
+        return self._gossip
+
+    @gossip.setter
+    def gossip(self, gossip: Topics) -> None:
+        """Handlers of topics that came before it subscribe now."""
+        self._gossip = gossip
+        waiting, self._topics = self._topics, []
+        for function in waiting:
+            gossip.handle(function)
 
     # --- serving --------------------------------------------------------------------------------------------------
 
     def handle(self, function: H) -> H:
         """Serves the message that the function's first parameter names; usable as a decorator and on bound methods.
 
-        ``async def f(message: M, context: Context) -> None`` for a message, ``-> Reply`` for a request, an async
-        generator ``-> AsyncIterator[Reply]`` for a request with ``stream=True``. A ``NodeError`` that it raises
-        reaches the caller as the same code and sentence; of any other exception the caller learns nothing.
+        ``async def f(message: M, context: Context) -> None`` for a message or topic, ``-> Reply`` for a request;
+        with ``stream="replies"`` an async generator ``-> AsyncIterator[Reply]``; with ``stream="requests"`` the
+        first parameter is ``messages: AsyncIterator[M]``; with ``"both"``, both. A ``NodeError`` that it raises
+        reaches the caller as the same code, sentence and hint; of any other exception the caller learns nothing.
 
         Raises:
             NodeError: ``E-WIRE-001`` if the function's type does not fit, or the message has a handler already.
         """
-        self._router.add(route_of(function))
+        route = route_of(function)
+        if route.spec.role is not Role.TOPIC:
+            self.desk.add(route)
+        elif self._gossip is None:
+            self._topics.append(function)
+        else:
+            self._gossip.handle(function)
         return function
 
     async def start(self) -> Address:
@@ -122,66 +168,32 @@ class Endpoint:
         Raises:
             NodeError: ``E-NET-001`` if the port is in use, ``E-NET-002`` if the address is not this machine's.
         """
-        _check_free(self.listen)
-        options = [
-            *common_options(limits.KEEPALIVE_BULK),
-            ("grpc.so_reuseport", 0),  # else a second node would take the same port without a word
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
-            ("grpc.http2.max_ping_strikes", 0),
-            ("grpc.server_handshake_timeout_ms", milliseconds(limits.CONNECT_TIMEOUT) * 2),
-        ]
-        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.MAX_CALLS)
-        server.add_generic_rpc_handlers((self._router,))
-        try:
-            port = server.add_secure_port(str(self.listen), self._credentials())
-        except RuntimeError as error:
-            raise NodeError(
-                Code.NET_PORT_IN_USE, f"The node cannot listen at {self.listen}: {error}."
-            ) from error
-        await server.start()
-        self._server = server
-        self.address = Address(self.listen.host, port)
+        self.address = await self.carrier.start(self._router)
         return self.address
-
-    def _credentials(self) -> grpc.ServerCredentials:
-        pair = [(self.tls.key_pem, self.tls.certificate_pem)]
-        given = -1
-
-        def current(first: bool = False) -> Any:
-            nonlocal given
-            version = self.trust.version
-            if version == given and not first:
-                return None  # nothing changed
-            given = version
-            return grpc.ssl_server_certificate_configuration(
-                pair, self.tls.certificate_pem + self.trust.pem_bundle()
-            )
-
-        return grpc.dynamic_ssl_server_credentials(
-            current(first=True), current, require_client_authentication=True
-        )
 
     async def stop(self, grace: timedelta = timedelta()) -> None:
         """Accepts no more calls, lets those under way end within ``grace``, then cancels them and closes everything.
 
         When it returns no task of the endpoint is left. Stopping twice is harmless.
         """
-        server, self._server = self._server, None
-        if server is not None:
-            await server.stop(grace.total_seconds())
-        running = list(self._router.running)
+        await self.carrier.stop(grace)
+        running = list(self.desk.running)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        await self._links.stop()
+        self.desk.close()
 
     def pack_reply(self, spec: Spec, reply: Any) -> bytes:
-        """A handler's reply as it travels; for the router."""
+        """A handler's reply as it travels; for the desk."""
         if type(reply) is not spec.replies:
             raise TypeError(f"the handler of {spec.name} answered with a {type(reply).__name__}")
         raw = encode(reply)
-        self.sent[spec_of(type(reply)).name] += len(raw)
+        self.sent[spec.reply_name] += len(raw)
         return raw
+
+    def name_of(self, message: Any) -> str:
+        """The name of a message's class; for the desk."""
+        return spec_of(type(message)).name
 
     # --- calling --------------------------------------------------------------------------------------------------
 
@@ -207,7 +219,26 @@ class Endpoint:
             )
         self.sent[spec.name] += len(sealed.raw)
         link = self._links.to(peer, Plane.CONTROL)
-        await link.unary(spec.name, sealed.raw, (), timeout or limits.SEND_TIMEOUT)
+        await link.unary(spec.name, sealed.raw, 1, timeout or limits.SEND_TIMEOUT)
+
+    async def publish(self, message: Any) -> Sealed[Any]:
+        """Publishes a topic to everybody who follows it.
+
+        Returns:
+            The statement that was published.
+
+        Raises:
+            NodeError: ``E-NET-002`` if this node has no gossip yet.
+        """
+        spec = _spec(message, Role.TOPIC)
+        if self._gossip is None:
+            raise NodeError(Code.NET_UNREACHABLE, f"This node has no gossip to publish a {spec.name} in.")
+        return await self._gossip.publish(message)
+
+    @overload
+    async def request(self, peer: PeerId, request: Asks[R], *, timeout: timedelta | None = None) -> R: ...
+    @overload
+    async def request(self, peer: PeerId, request: object, *, timeout: timedelta | None = None) -> Any: ...
 
     async def request(self, peer: PeerId, request: Any, *, timeout: timedelta | None = None) -> Any:
         """Asks a peer, within the request's declared time-out unless told otherwise.
@@ -220,65 +251,196 @@ class Endpoint:
                 the answer is not valid.
         """
         spec = _spec(request, Role.REQUEST)
-        if spec.stream:
-            raise TypeError(f"{spec.name} is answered by a stream: use Endpoint.stream")
+        if spec.stream or spec.asks_stream:
+            raise TypeError(f"{spec.name} is a stream: use Endpoint.stream, feed or converse")
         raw = await self._unary(peer, spec, request, timeout or spec.timeout or limits.SEND_TIMEOUT)
         return decode(_replies(spec), raw)
 
+    @overload
+    def stream(
+        self,
+        peer: PeerId,
+        request: Asks[R],
+        *,
+        progress: timedelta | None = None,
+        timeout: timedelta | None = None,
+    ) -> AsyncGenerator[R, None]: ...
+    @overload
+    def stream(
+        self,
+        peer: PeerId,
+        request: object,
+        *,
+        progress: timedelta | None = None,
+        timeout: timedelta | None = None,
+    ) -> AsyncGenerator[Any, None]: ...
+
     async def stream(
-        self, peer: PeerId, request: Any, *, progress: timedelta | None = None
+        self,
+        peer: PeerId,
+        request: Any,
+        *,
+        progress: timedelta | None = None,
+        timeout: timedelta | None = None,
     ) -> AsyncGenerator[Any, None]:
         """Asks a peer for a stream. Each reply has to come within ``progress`` of the one before.
 
         The call ends when the iterator is exhausted or closed: one who leaves early uses
-        ``contextlib.aclosing(endpoint.stream(…))``.
+        ``contextlib.aclosing(endpoint.stream(…))``. Nothing is read ahead of what is asked for, beyond the
+        connection's window.
+
+        Args:
+            peer: Whom to ask.
+            request: The question.
+            progress: The longest wait for one reply; the request's declared time-out unless given.
+            timeout: The deadline of the whole stream, which the peer is told; none unless given.
 
         Raises:
             NodeError: As :meth:`request`; ``E-NET-003`` when nothing came for ``progress``.
         """
         spec = _spec(request, Role.REQUEST)
-        if not spec.stream:
-            raise TypeError(f"{spec.name} is answered once: use Endpoint.request")
-        replies = _replies(spec)
-        link, raw = await self._prepare(peer, spec, request)
-        stream = await link.open_stream(
-            spec.name, raw, _metadata(spec), progress or spec.timeout or limits.SEND_TIMEOUT
+        if spec.asks_stream or not spec.stream:
+            raise TypeError(f"{spec.name} is not one question with a stream of replies")
+        link = self._links.to(peer, spec.plane)
+        raw = self._pack(spec, request, peer)
+        if spec.plane is Plane.BULK:
+            await self.throttle.take(len(raw))
+        version = spec.version if spec.plane is Plane.BULK else 1
+        call = await link.open(
+            spec.name, raw, version, progress or spec.timeout or limits.SEND_TIMEOUT, timeout
         )
+        replies, read = _replies(spec), call.read
         try:
-            while (frame := await stream.read()) is not None:
+            while (frame := await read()) is not None:
                 if spec.plane is Plane.BULK:
                     await self._download.take(len(frame))  # what is not read is not sent: streams push back
                 yield decode(replies, frame)
         finally:
-            stream.close()
+            call.close()
+
+    @overload
+    async def feed(
+        self,
+        peer: PeerId,
+        kind: type[Asks[R]],
+        requests: AsyncIterable[Any],
+        *,
+        progress: timedelta | None = None,
+        timeout: timedelta | None = None,
+    ) -> R: ...
+    @overload
+    async def feed(
+        self,
+        peer: PeerId,
+        kind: type[Any],
+        requests: AsyncIterable[Any],
+        *,
+        progress: timedelta | None = None,
+        timeout: timedelta | None = None,
+    ) -> Any: ...
+
+    async def feed(
+        self,
+        peer: PeerId,
+        kind: type[Any],
+        requests: AsyncIterable[Any],
+        *,
+        progress: timedelta | None = None,
+        timeout: timedelta | None = None,
+    ) -> Any:
+        """Sends a stream of requests of one class and returns the one reply.
+
+        The next request is taken from ``requests`` when there is room for it.
+
+        Args:
+            peer: Whom to ask.
+            kind: The class of the requests, declared with ``stream="requests"``.
+            requests: The requests.
+            progress: The longest that the peer may take nothing, or, after the last request, say nothing.
+            timeout: The deadline of the whole call.
+
+        Raises:
+            NodeError: As :meth:`stream`. What ``requests`` raises ends the call and is raised here.
+        """
+        spec = spec_of(kind)
+        if spec.stream or not spec.asks_stream:
+            raise TypeError(f"{spec.name} is not a stream of requests with one reply")
+        answer = None
+        async for reply in self._both(peer, spec, requests, progress, timeout):
+            answer = reply
+        if answer is None:
+            raise NodeError(Code.WIRE_MALFORMED, f"{peer} ended {spec.name} without a reply.", peer=peer)
+        return answer
+
+    def converse(
+        self,
+        peer: PeerId,
+        kind: type[Any],
+        requests: AsyncIterable[Any],
+        *,
+        progress: timedelta | None = None,
+        timeout: timedelta | None = None,
+    ) -> AsyncGenerator[Any, None]:
+        """Sends a stream of requests and receives a stream of replies at the same time.
+
+        Arguments and errors as :meth:`feed`, for a class declared with ``stream="both"``; ``progress`` is also the
+        longest wait for one reply. Ends early as :meth:`stream` does.
+        """
+        spec = spec_of(kind)
+        if not spec.stream or not spec.asks_stream:
+            raise TypeError(f"{spec.name} is not a stream both ways")
+        return self._both(peer, spec, requests, progress, timeout)
+
+    async def _both(
+        self,
+        peer: PeerId,
+        spec: Spec,
+        requests: AsyncIterable[Any],
+        progress: timedelta | None,
+        timeout: timedelta | None,
+    ) -> AsyncGenerator[Any, None]:
+        link = self._links.to(peer, spec.plane)
+        call = await link.open(
+            spec.name, None, spec.version, progress or spec.timeout or limits.SEND_TIMEOUT, timeout
+        )
+
+        async def pack(request: Any) -> bytes:
+            raw = self._pack(spec, request, peer)
+            if spec.plane is Plane.BULK:
+                await self.throttle.take(len(raw))
+            return raw
+
+        async with aclosing(both_ways(call, spec, requests, pack)) as replies:
+            async for reply in replies:
+                yield reply
 
     async def _unary(self, peer: PeerId, spec: Spec, message: Any, timeout: timedelta) -> bytes:
-        link, raw = await self._prepare(peer, spec, message)
-        return await link.unary(spec.name, raw, _metadata(spec), timeout)
-
-    async def _prepare(self, peer: PeerId, spec: Spec, message: Any) -> tuple[Link, bytes]:
         link = self._links.to(peer, spec.plane)
         raw = self._pack(spec, message, peer)
         if spec.plane is Plane.BULK:
             await self.throttle.take(len(raw))
-        return link, raw
+            return await link.unary(spec.name, raw, spec.version, timeout)
+        return await link.unary(spec.name, raw, 1, timeout)
 
     def _pack(self, spec: Spec, message: Any, peer: PeerId) -> bytes:
         """A message or request as it travels: sealed on the control plane, bare on the bulk plane."""
         if spec.plane is Plane.BULK:
             raw = encode(message)
         else:
-            self._sequences[peer] += 1
-            raw = seal(
+            raw = seal_raw(
                 self.identity,
                 self.run,
                 message,
                 recipient=peer,
                 boot=self.boot,
-                sequence=self._sequences[peer],
-            ).raw
-        self.sent[spec_of(type(message)).name] += len(raw)
+                sequence=self._next(peer),
+            )
+        self.sent[spec.name] += len(raw)
         return raw
+
+    def _next(self, whom: str) -> int:
+        number = self._sequences[whom] = self._sequences.get(whom, 0) + 1
+        return number
 
 
 def _spec(message: Any, role: Role) -> Spec:
@@ -291,26 +453,3 @@ def _spec(message: Any, role: Role) -> Spec:
 def _replies(spec: Spec) -> type[Any]:
     assert spec.replies is not None, "a request has replies"
     return spec.replies
-
-
-def _metadata(spec: Spec) -> tuple[tuple[str, str], ...]:
-    return ((VERSION_KEY, str(spec.version)),) if spec.plane is Plane.BULK else ()
-
-
-def _check_free(address: Address) -> None:
-    """Tells a taken port from a wrong address, which gRPC's own error does not."""
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address.host, address.port))
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise NodeError(
-                    Code.NET_PORT_IN_USE, f"Port {address.port} of {address.host} is in use."
-                ) from error
-            raise NodeError(
-                Code.NET_UNREACHABLE,
-                f"The node cannot listen at {address}: {error.strerror}.",
-                fix="Use an address of this machine in the run file's [network] section.",
-            ) from error

@@ -10,38 +10,42 @@ class ProgressTimer:
 
     A time-out per frame would cost more than a small frame; here a wait costs two assignments, and one timer of the
     event loop looks after them now and then. Used from one event loop.
+
+    Attributes:
+        since: When the wait began, None between waits; setting it to None is what :meth:`end` does.
     """
 
     def __init__(self, limit: timedelta, expired: Callable[[], object]) -> None:
         self._loop = asyncio.get_running_loop()
+        self.limit = limit
         self._limit = limit.total_seconds()
         self._expired = expired
-        self._since: float | None = None
+        self.since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.has_expired = False
 
     def begin(self) -> None:
         """A wait begins."""
-        self._since = self._loop.time()
+        self.since = self._loop.time()
         if self._timer is None:
             self._timer = self._loop.call_later(self._limit, self._look)
 
     def end(self) -> None:
         """What was waited for has come."""
-        self._since = None
+        self.since = None
 
     def stop(self) -> None:
         """No more waits."""
-        self._since = None
+        self.since = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _look(self) -> None:
         self._timer = None
-        if self._since is None:
+        if self.since is None:
             return  # the next wait starts a timer of its own
-        left = self._since + self._limit - self._loop.time()
+        left = self.since + self._limit - self._loop.time()
         if left > 0:
             self._timer = self._loop.call_later(left, self._look)
         else:

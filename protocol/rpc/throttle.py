@@ -1,9 +1,9 @@
 """One upload limit for everything a node sends in bulk, and one rate limit per peer and message."""
 
 import asyncio
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
+from protocol.clock import monotonic
 from protocol.units import Bytes, PeerId, Rate
 
 _BURST_SECONDS = 0.05
@@ -18,7 +18,7 @@ class Throttle:
     Used from one event loop.
     """
 
-    def __init__(self, rate: Bytes | int | None, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rate: Bytes | int | None, *, clock: Callable[[], float] = monotonic) -> None:
         """Takes bytes per second, None for no limit."""
         if rate is not None and rate <= 0:
             raise ValueError(f"an upload limit of {rate} bytes per second would send nothing")
@@ -48,23 +48,44 @@ class Throttle:
             raise
 
 
+class Buckets:
+    """Token buckets by key: each holds at most ``burst`` tokens and gains ``per_second`` of them.
+
+    The least recently used are forgotten beyond a bound, so that many keys cost no memory.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._held: dict[Hashable, tuple[float, float]] = {}
+
+    def __len__(self) -> int:
+        """How many keys are remembered."""
+        return len(self._held)
+
+    def left(self, key: Hashable, per_second: float, burst: float) -> float:
+        """The tokens of a key at this moment."""
+        held = self._held.get(key)
+        if held is None:
+            return burst
+        return min(burst, held[0] + (self._clock() - held[1]) * per_second)
+
+    def take(self, key: Hashable, per_second: float, burst: float) -> float:
+        """Takes a token if there is one; the tokens that there were before."""
+        now = self._clock()
+        held = self._held.pop(key, None)
+        tokens = burst if held is None else min(burst, held[0] + (now - held[1]) * per_second)
+        self._held[key] = (tokens - 1.0 if tokens >= 1.0 else tokens, now)  # entered last: order is by use
+        if len(self._held) > _MAX_BUCKETS:
+            del self._held[next(iter(self._held))]
+        return tokens
+
+
 class RateLimits:
     """Token buckets per peer and message: how often a verified peer may send what."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._buckets: dict[tuple[PeerId, str], tuple[float, float]] = {}
+    def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
+        self._buckets = Buckets(clock)
 
     def allow(self, peer: PeerId, name: str, rate: Rate) -> bool:
         """Whether one more may come now; if so it is counted."""
-        now = self._clock()
-        tokens, then = self._buckets.pop((peer, name), (float(rate.burst), now))
-        tokens = min(float(rate.burst), tokens + (now - then) * rate.per_second)
-        allowed = tokens >= 1.0
-        self._buckets[peer, name] = (
-            tokens - 1.0 if allowed else tokens,
-            now,
-        )  # re-entered last: order is by use
-        if len(self._buckets) > _MAX_BUCKETS:
-            del self._buckets[next(iter(self._buckets))]
-        return allowed
+        return self._buckets.take((peer, name), rate.per_second, rate.burst) >= 1.0

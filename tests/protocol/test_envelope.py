@@ -233,8 +233,72 @@ def test_a_new_boot_number_starts_afresh_and_the_old_one_is_refused() -> None:
     window = ReplayWindow()
     window.accept(numbered(5))
     window.accept(numbered(5, boot=b"second"))
-    assert refusal(lambda: window.accept(numbered(6))) is Code.WIRE_REPLAY
+    assert refusal(lambda: window.accept(numbered(6))) is Code.WIRE_OLD_BOOT
     window.accept(numbered(6, boot=b"second"))
+
+
+def test_replay_old_boot_and_anothers_letter_are_refused_before_decoding() -> None:
+    """Each payload is no message at all, so whatever is refused with another code was refused before it was read."""
+    window = ReplayWindow()
+
+    def open_it(boot: bytes, sequence: int, **more: Any) -> Code:
+        raw = forged(b"\xff\xff\xff", boot=boot, sequence=sequence)
+        return refusal(lambda: unseal(raw, run=RUN, expect=Note, me=BEN.peer_id, window=window, **more))
+
+    assert open_it(BOOT, 7, peer=ANA.peer_id) is Code.WIRE_MALFORMED
+    assert open_it(BOOT, 7, peer=ANA.peer_id) is Code.WIRE_REPLAY
+    assert open_it(b"second", 1, peer=ANA.peer_id) is Code.WIRE_MALFORMED
+    assert open_it(BOOT, 8, peer=ANA.peer_id) is Code.WIRE_OLD_BOOT
+    assert open_it(b"second", 2, peer=BEN.peer_id) is Code.WIRE_WRONG_RECIPIENT
+    assert open_it(b"second", 2, peer=ANA.peer_id) is Code.WIRE_MALFORMED  # the one before took no note of it
+
+
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "domain": st.text("abc.1", max_size=8),
+    "run": st.text("0123456789abcdef", min_size=64, max_size=64),
+    "name": st.sampled_from(["envelope-test.other", "envelope-test.bulk", "no.such", ""]),
+    "version": st.integers(4, 2**32 - 1) | st.just(0),
+    "recipient": st.just(ANA.peer_id) | st.text("abc", min_size=1, max_size=20),
+    "sender": st.just(BEN.peer_id) | st.text("abc", max_size=20),
+    "payload": st.binary(min_size=32, max_size=32).map(Digest),
+}
+REFUSED_WITH = {
+    "domain": {Code.WIRE_DOMAIN},
+    "run": {Code.WIRE_WRONG_RUN},
+    "name": {Code.WIRE_WRONG_MESSAGE},
+    "version": {Code.NET_VERSION},
+    "recipient": {Code.WIRE_WRONG_RECIPIENT},
+    "sender": {Code.WIRE_SIGNATURE},
+    "payload": {Code.WIRE_SIGNATURE},
+}
+
+
+@given(st.sampled_from(sorted(FIELDS)), st.data())
+def test_any_other_value_of_any_header_field_is_refused_with_its_code(name: str, draw: st.DataObject) -> None:
+    """The signature is good, the payload no message: so neither of them is why it is refused."""
+    value = draw.draw(FIELDS[name])
+    raw = forged(b"\xff\xff\xff", **{name: value})
+    assert refusal(lambda: unseal(raw, run=RUN, expect=Note, me=BEN.peer_id)) in REFUSED_WITH[name]
+
+
+@given(st.data())
+def test_a_header_taken_from_another_envelope_of_the_same_sender_is_refused(draw: st.DataObject) -> None:
+    """Signature, header and payload of two good envelopes in every mixture: only the unmixed ones are opened."""
+    parts = [
+        _cut(seal(ANA, RUN, Note(text), recipient=BEN.peer_id, boot=BOOT).raw) for text in ("one", "two")
+    ]
+    chosen = [draw.draw(st.integers(0, 1)) for _ in range(3)]
+    raw = b"".join(parts[chosen[at]][at] for at in range(3))
+    if len(set(chosen)) == 1:
+        assert unseal(raw, run=RUN, expect=Note).message == Note(("one", "two")[chosen[0]])
+    else:
+        assert refusal(lambda: unseal(raw, run=RUN, expect=Note)) is Code.WIRE_SIGNATURE
+
+
+def _cut(raw: bytes) -> tuple[bytes, bytes, bytes]:
+    start = 1 + raw[0]
+    end = start + 2 + struct.unpack_from("<H", raw, start)[0]
+    return raw[:start], raw[start:end], raw[end:]
 
 
 def test_a_forgotten_sender_starts_afresh() -> None:

@@ -118,6 +118,17 @@ def test_a_certificate_that_would_harm_others_is_never_trusted(pem: bytes) -> No
     assert trust.pem_bundle() == b""
 
 
+def test_a_certificate_with_a_key_of_an_unknown_kind_is_never_trusted() -> None:
+    trust = Trust()
+    der = ssl.PEM_cert_to_DER_cert(certificate().decode())
+    kind = bytes.fromhex("2a8648ce3d0201")  # an elliptic curve's public key
+    assert kind in der
+    pem = ssl.DER_cert_to_PEM_cert(der.replace(kind, bytes.fromhex("2a8648ce3c0201"))).encode()
+    with pytest.raises(NodeError) as caught:
+        trust.learn(ANA, pem, HERE)
+    assert caught.value.code is Code.DIR_RECORD
+
+
 def test_nothing_rides_along_with_a_certificate() -> None:
     trust = Trust()
     trust.learn(ANA, certificate() + certificate(BEN), HERE)

@@ -305,7 +305,7 @@ async def test_a_stream_that_is_not_what_was_asked_for_costs_the_holder_its_plac
             elif crime == "short frame":
                 yield replace(frame, data=frame.data[:-1])
             elif crime == "too long":
-                yield replace(frame, data=frame.data * 10)
+                yield replace(frame, data=bytes(frame.data) * 10)
             elif crime == "other shard":
                 yield replace(frame, index=frame.index + 1)
             elif crime == "again":

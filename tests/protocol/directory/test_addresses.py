@@ -37,6 +37,7 @@ def test_a_peers_address_is_taken_apart(address: str) -> None:
         f"/ip4/10.0.0.1/p2p/{PEER}", f"/ip4/10.0.0.300/tcp/1/p2p/{PEER}",
         "/ip4/10.0.0.1/tcp/1/p2p/QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N",
         f"/ip4/10.0.0.1/tcp/1/p2p/{PEER},/ip4/10.0.0.2/tcp/1/p2p/{PEER}", f"/ip4/10.0.0.1 /tcp/1/p2p/{PEER}",
+        f"/ip4/10.0.0.1/tcp/1{'/' * 200}p2p/{PEER}", f"/ip4/10.0.0.1/tcp/1{'/a' * 20_000}",
     ],
 )  # fmt: skip
 def test_what_is_no_peers_address_is_refused_with_the_form(address: str) -> None:

@@ -94,6 +94,24 @@ async def test_a_slow_helper_is_waited_for_and_said_so(
     assert any("still waiting for the network helper" in sentence for sentence in said)
 
 
+@pytest.mark.soak
+@pytest.mark.failure_mode(18)
+async def test_even_a_helper_that_takes_a_minute_is_waited_for(
+    swarm: Swarm, helper_that: Callable[[str], Path]
+) -> None:
+    said: list[str] = []
+    slow = helper_that(f'sleep 60; exec {default_program()} "$@"')
+    directory = await swarm.start(program=slow, progress=said.append)
+    assert directory.alive
+    waiting = [sentence for sentence in said if "still waiting for the network helper" in sentence]
+    assert len(waiting) >= 20, "it says so every few seconds"
+
+
+async def test_another_helper_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTELLECT_NODE_HELPER", "/opt/p2pd")
+    assert default_program() == Path("/opt/p2pd")
+
+
 @pytest.mark.failure_mode(18)
 async def test_a_helper_that_never_starts_is_given_up(
     tmp_path: Path, helper_that: Callable[[str], Path]

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import pickle
+import types
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from protocol import field, message, part, request
+from protocol import Asks, field, message, part, request, topic
 from protocol.errors import Code, NodeError
 from protocol.messages import REGISTRY, Plane, Role, describe, spec_of
 from protocol.messages.registry import Spec
@@ -272,3 +273,86 @@ def test_a_description_can_be_printed_as_json() -> None:
         "required": True,
     }
     assert [each["type"] for each in describe(Card)["fields"]][7] == "map<string, uint64>"
+
+
+def test_a_topic_is_published_by_whom_it_says_and_is_small() -> None:
+    @topic("acme.news", version=2, max_bytes="64 KiB", rate="3/min", audience="role:validator")
+    class News:
+        text: str = field(1)
+
+    spec = spec_of(News)
+    assert (spec.role, spec.plane, spec.audience, spec.replies) == (
+        Role.TOPIC,
+        Plane.CONTROL,
+        "role:validator",
+        None,
+    )
+    refused(
+        lambda: topic("acme.big", version=1, max_bytes="65 KiB", rate="1/s", audience="anyone")(
+            type("B", (), {})
+        )
+    )
+
+
+@pytest.mark.parametrize("limit", ["version", "max_bytes", "rate", "audience"])
+def test_a_topic_without_a_limit_does_not_import(limit: str) -> None:
+    with pytest.raises(TypeError, match=limit):
+        topic("acme.news", **{name: value for name, value in LIMITS.items() if name != limit})
+
+
+@pytest.mark.parametrize(
+    ("stream", "asks", "answers"),
+    [
+        (False, False, False),
+        (True, False, True),
+        ("replies", False, True),
+        ("requests", True, False),
+        ("both", True, True),
+    ],
+)
+def test_a_request_says_what_of_it_is_a_stream(stream: Any, asks: bool, answers: bool) -> None:
+    cls = report()
+    made = request("acme.ask", version=1, max_bytes=1, rate="1/s", timeout="1 s", replies=cls, stream=stream)(
+        type("Ask", (), {})
+    )
+    assert (spec_of(made).asks_stream, spec_of(made).stream) == (asks, answers)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"stream": "questions"}, {"concurrency": 0}, {"concurrency": 10**6}, {"timeout": "0 s"}, {"timeout": 5}],
+)
+def test_a_request_that_makes_no_sense_does_not_import(changes: dict[str, Any]) -> None:
+    limits = {"version": 1, "max_bytes": 1, "rate": "1/s", "timeout": "1 s", "replies": report(), **changes}
+    with pytest.raises((NodeError, TypeError)):
+        request("acme.ask", **limits)(type("Ask", (), {}))  # type: ignore[arg-type]
+
+
+def test_the_base_that_names_the_reply_has_to_agree_with_the_declaration() -> None:
+    cls = report()
+    other = report(name="acme.other")
+
+    def declare(replies: type[Any]) -> None:
+        request("acme.ask", version=1, max_bytes=1, rate="1/s", timeout="1 s", replies=replies)(
+            types.new_class("Ask", (Asks[cls],))  # type: ignore[valid-type]
+        )
+
+    declare(cls)
+    assert "acme.ask" in refused(lambda: declare(other))
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"x": (int, field(1, oneof="choice"))},
+        {"x": (int | None, field(1, oneof="choice"))},
+        {"x": (int | None, field(1, default=3, oneof="choice"))},
+        {"x": (tuple[int, ...], field(1, default=(), oneof="choice"))},
+        {"x": (int | None, field(1, default=None, oneof="Choice"))},
+        {"x": (int | None, field(1, default=None, oneof="x"))},
+    ],
+)
+def test_a_field_of_a_group_is_optional_and_the_group_has_a_name_of_its_own(declared: dict[str, Any]) -> None:
+    body = {"__annotations__": {name: kind for name, (kind, _) in declared.items()}}
+    body |= {name: value for name, (_, value) in declared.items()}
+    refused(lambda: message("acme.bad", **LIMITS)(type("Bad", (), body)))

@@ -348,3 +348,89 @@ def test_names_of_parts_never_collide() -> None:
         two: second = field(2)  # type: ignore[valid-type]
 
     assert decode(Both, encode(Both(first(3), second("x")))) == Both(first(3), second("x"))
+
+
+@message("wire-test.view", version=1, max_bytes="1 MiB", rate="1/s", audience="anyone", plane="bulk")
+class View:
+    index: int = field(1, kind="uint32")
+    data: memoryview = field(2, max_bytes=40_000)
+    last: bool = field(3, default=False)
+    label: str = field(4, default="none")
+    maybe: bytes | None = field(5, default=None)
+
+
+def plain_frames() -> st.SearchStrategy[View]:
+    sizes = st.sampled_from([0, 1, 127, 128, 16_383, 16_384, 40_000])
+    return st.builds(
+        View,
+        index=st.integers(0, 2**32 - 1),
+        data=st.binary(min_size=1, max_size=1).flatmap(lambda one: sizes.map(lambda size: one * size)),
+        last=st.booleans(),
+        label=st.text(st.characters(codec="utf-8"), max_size=200),
+        maybe=st.none() | sizes.map(bytes),
+    )
+
+
+@given(plain_frames())
+def test_frames_of_plain_fields_have_the_runtimes_bytes_too(one: View) -> None:
+    data = encode(one)
+    back = decode(View, data)
+    assert back == one
+    assert hash(back) == hash(one)
+    assert isinstance(back.data, memoryview)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(descriptor_of(View))  # type: ignore[no-untyped-call]
+    official = message_factory.GetMessageClass(pool.FindMessageTypeByName("wire_test.View"))  # type: ignore[no-untyped-call]
+    parsed: Any = official.FromString(data)
+    assert parsed.SerializeToString(deterministic=True) == data
+    assert (parsed.label, parsed.last, parsed.HasField("maybe")) == (
+        one.label,
+        one.last,
+        one.maybe is not None,
+    )
+
+
+def test_a_view_cannot_change_under_its_message() -> None:
+    source = bytearray(b"abc")
+    view = View(1, source)  # type: ignore[arg-type]
+    source[0] = 0
+    assert view.data == b"abc"
+    assert View(1, memoryview(bytearray(b"abc"))).data.readonly
+
+
+@given(st.data())
+def test_damage_in_a_plain_frame_is_judged_as_the_runtime_does(draw: st.DataObject) -> None:
+    data = bytearray(encode(View(draw.draw(st.integers(0, 2**32 - 1)), bytes(17_000), maybe=bytes(17_000))))  # type: ignore[arg-type]
+    place = draw.draw(st.sampled_from([0, 1, 2, 5, 6, 7, 8, 9, 17_007, 17_008, 17_009, 17_010, 17_011]))
+    data[place] ^= 1 << draw.draw(st.integers(0, 7))
+    shape = View.__dict__["__protocol_shape__"]
+    fast, plain = _outcome(bytes(data)), shape.plain
+    shape.plain = None
+    try:
+        assert _outcome(bytes(data)) == fast
+    finally:
+        shape.plain = plain
+
+
+def _outcome(data: bytes) -> object:
+    try:
+        one = decode(View, data)
+        return one, encode(one)
+    except NodeError as error:
+        return error.code
+
+
+def test_of_a_group_of_fields_at_most_one_has_a_value() -> None:
+    @part
+    class Choice:
+        number: int | None = field(1, default=None, oneof="answer")
+        text: str | None = field(2, default=None, oneof="answer")
+        point: Point | None = field(3, default=None, oneof="answer")
+        other: int | None = field(4, default=None)
+
+    for one in (Choice(), Choice(number=0), Choice(text="x", other=1), Choice(point=Point(1))):
+        assert decode(Choice, encode(one)) == one
+    with pytest.raises(NodeError, match="number and text at once"):
+        Choice(number=1, text="x")
+    both = encode(Choice(number=1)) + encode(Choice(text="x"))
+    assert decode(Choice, both) == Choice(text="x")  # the last one counts, as always in protobuf

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -14,7 +15,9 @@ from protocol.identity import Identity
 from protocol.messages import spec_of
 from protocol.messages.registry import Plane
 from protocol.rpc import Context
+from protocol.rpc.server import GrpcCaller
 from protocol.testing import RUN, introduce, make_node
+from protocol.trust import Trust
 from protocol.units import RunId
 from tests.protocol.rpc.conftest import Pair
 from tests.protocol.rpc.instruments import refusal
@@ -189,10 +192,30 @@ async def test_an_answer_of_another_class_is_a_bug_of_the_handler(pair: Pair) ->
 async def test_a_bulk_version_too_far_away_is_refused(pair: Pair) -> None:
     link = pair.caller._links.to(pair.server.peer_id, Plane.BULK)
     raw = b"\x0a\x01x"
-    for version, code in (("3", Code.NET_VERSION), ("x", Code.NET_VERSION), ("9" * 99, Code.NET_VERSION)):
-        call = link.unary("rpc-test.echo", raw, (("intellect-version", version),), timedelta(seconds=5))
-        assert (await refusal(call)).code is code
-    assert await link.unary("rpc-test.echo", raw, (("intellect-version", "2"),), timedelta(seconds=5))
+    for version in (3, 0, 10**30):
+        call = link.unary("rpc-test.echo", raw, version, timedelta(seconds=5))
+        assert (await refusal(call)).code is Code.NET_VERSION
+    assert await link.unary("rpc-test.echo", raw, 2, timedelta(seconds=5))
+
+
+@pytest.mark.parametrize("said", ["x", "", "-1", "1.0", "²", "9" * 99, b"1"])
+def test_a_declared_version_that_is_none_counts_as_zero(said: object) -> None:
+    call = SimpleNamespace(auth_context=dict, invocation_metadata=lambda: (("intellect-version", said),))
+    assert GrpcCaller(call, Trust()).version == 0
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [
+        ("ipv4:10.0.0.7:4001", "10.0.0.7"),
+        ("ipv6:%5B2001:db8::7%5D:4001", "2001:db8::/64"),
+        ("ipv6:[2001:db8::9]:4001", "2001:db8::/64"),
+        ("unix:/run/x", ""),
+    ],
+)
+def test_callers_are_counted_by_address_and_in_ipv6_by_network(peer: str, address: str) -> None:
+    call = SimpleNamespace(auth_context=dict, peer=lambda: peer)
+    assert GrpcCaller(call, Trust()).address == address
 
 
 async def test_sent_bytes_are_counted_by_message(pair: Pair) -> None:

@@ -1,0 +1,80 @@
+"""The peer of the data plane's benchmarks: ``grpc.aio`` over mutual TLS with nothing of ours."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from protocol.identity import Identity
+from protocol.tls import make_certificate
+
+_LARGEST = [("grpc.max_receive_message_length", 9 << 20), ("grpc.max_send_message_length", 9 << 20)]
+
+
+class BareGrpc:
+    """A channel to a server that echoes, and streams zeros."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._ask = channel.unary_unary("/bare/ask")
+        self._pull = channel.unary_stream("/bare/pull")
+
+    async def ask(self, raw: bytes) -> bytes:
+        """One call with one answer."""
+        answer: bytes = await self._ask(raw, timeout=5)
+        return answer
+
+    async def pull(self, size: int, count: int) -> int:
+        """Reads a stream of ``count`` messages of ``size`` bytes; how many bytes came."""
+        came = 0
+        call = self._pull(b"%d %d" % (size, count))
+        while (frame := await call.read()) is not grpc.aio.EOF:
+            came += len(frame)
+        return came
+
+
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
+    def __init__(self) -> None:
+        self._methods = {
+            "/bare/ask": grpc.unary_unary_rpc_method_handler(_echo),
+            "/bare/pull": grpc.unary_stream_rpc_method_handler(_zeros),
+        }
+
+    def service(self, handler_call_details: Any) -> Any:
+        return self._methods.get(handler_call_details.method)
+
+
+async def _echo(raw: bytes, context: Any) -> bytes:
+    return raw
+
+
+async def _zeros(raw: bytes, context: Any) -> None:
+    size, count = map(int, raw.split())
+    data = bytes(size)
+    for _ in range(count):
+        await context.write(data)
+
+
+@asynccontextmanager
+async def bare_grpc() -> AsyncIterator[BareGrpc]:
+    """A started server and a channel to it, on loopback, each with a certificate that the other trusts."""
+    here, there = Identity.ephemeral().peer_id, Identity.ephemeral().peer_id
+    client, served = make_certificate(here), make_certificate(there)
+    server = grpc.aio.server(options=_LARGEST)
+    server.add_generic_rpc_handlers((_Handlers(),))
+    credentials = grpc.ssl_server_credentials(
+        [(served.key_pem, served.certificate_pem)], client.certificate_pem, require_client_auth=True
+    )
+    port = server.add_secure_port("127.0.0.1:0", credentials)
+    await server.start()
+    channel = grpc.aio.secure_channel(
+        f"127.0.0.1:{port}",
+        grpc.ssl_channel_credentials(served.certificate_pem, client.key_pem, client.certificate_pem),
+        options=[*_LARGEST, ("grpc.ssl_target_name_override", there), ("grpc.use_local_subchannel_pool", 1)],
+    )
+    try:
+        yield BareGrpc(channel)
+    finally:
+        await channel.close()
+        await server.stop(0)

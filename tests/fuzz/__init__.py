@@ -1,0 +1,1 @@
+"""Fuzzing of every decoder of the system."""

@@ -1,0 +1,161 @@
+"""The decoders above the protocol, and everything that declares messages; importing this completes the targets."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from protocol.errors import NodeError
+from protocol.testing.fuzzing import Fuzzed, of_message, target
+
+
+def declare_messages() -> None:
+    """Imports everything that declares messages."""
+    from node.extensions import system_messages
+
+    system_messages()
+
+
+@target("genesis")
+def _genesis() -> Fuzzed:
+    from diloco.genesis import Genesis
+    from tests.diloco.member.fleet import tiny_genesis
+
+    def run(data: bytes) -> None:
+        try:
+            genesis = Genesis.parse(data)
+        except NodeError:
+            return
+        assert genesis.to_bytes() == data
+
+    return Fuzzed(run, (tiny_genesis().to_bytes(), b"{}"))
+
+
+@target("value")
+def _value() -> Fuzzed:
+    from diloco.rounds.planning import parse_value
+    from diloco.rounds.statements import Value
+    from protocol.messages import encode
+
+    def run(data: bytes) -> None:
+        try:
+            value = parse_value(data)
+        except (NodeError, ValueError):
+            return
+        assert encode(value) == data
+
+    return Fuzzed(run, of_message(Value).seeds)
+
+
+@target("manifest")
+def _manifest() -> Fuzzed:
+    from shardcast.manifest import Manifest, build_manifest
+
+    def run(data: bytes) -> None:
+        try:
+            manifest = Manifest.parse(data)
+        except NodeError:
+            return
+        assert Manifest.parse(manifest.raw).digest == manifest.digest
+
+    made = build_manifest(b"some content" * 10, "checkpoint/1", 16)
+    return Fuzzed(run, (made.raw, build_manifest(b"", "a", None).raw))
+
+
+@target("codecs")
+def _codecs() -> Fuzzed:
+    """Encoded pseudo-gradients: refused, or finite values that encode again."""
+    from diloco.codec import codec
+
+    size = 600
+    codecs = [codec(name) for name in ("fp32", "fp16", "int8")]
+
+    def run(data: bytes) -> None:
+        for each in codecs:
+            if len(data) == each.nbytes(size):
+                try:
+                    values = each.decode(data, size)
+                except NodeError:
+                    continue
+                assert np.isfinite(values).all()
+                each.encode(values)
+            else:
+                try:
+                    each.decode(data, size)
+                except NodeError:
+                    continue
+                raise AssertionError(f"{each.name} took {len(data)} bytes for {size} values")
+
+    values = np.linspace(-1, 1, size, dtype=np.float32)
+    return Fuzzed(run, tuple(each.encode(values) for each in codecs))
+
+
+@target("checkpoint")
+def _checkpoint() -> Fuzzed:
+    from diloco.digest import state_digest
+    from diloco.layout import Grid
+    from diloco.store.checkpoints import Checkpoints
+    from protocol.units import RunId
+
+    folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
+    grid = Grid(300, 256)
+    store = Checkpoints(folder, RunId("11" * 32), grid)
+    values = np.linspace(-1, 1, 300, dtype=np.float32)
+    digest = state_digest(1, values, values, grid)
+    path = store.write(1, values, values, digest)
+    seed = path.read_bytes()
+
+    def run(data: bytes) -> None:
+        path.write_bytes(data)
+        try:
+            params, _ = store.read(path, 1, None)
+        except NodeError:
+            return
+        assert params.size == 300
+
+    return Fuzzed(run, (seed,))
+
+
+@target("run-file")
+def _run_file() -> Fuzzed:
+    from node.runfile import parse
+
+    def run(data: bytes) -> None:
+        try:
+            parse(data.decode("utf-8", "replace"))
+        except NodeError:
+            return
+
+    example = Path(__file__).parents[2] / "docs" / "run.example.toml"
+    return Fuzzed(run, (example.read_bytes(), b'[run]\nname = "a"\n'))
+
+
+@target("event-log")
+def _event_log() -> Fuzzed:
+    from node.eventlog import read
+
+    path = Path(tempfile.mkdtemp(prefix="fuzz-")) / "events.jsonl"
+
+    def run(data: bytes) -> None:
+        path.write_bytes(data)
+        try:
+            list(read(path))
+        except NodeError:
+            return
+
+    return Fuzzed(run, (b'{"schema":1,"t":1.5,"kind":"vote","round":3}\n', b'{"schema":1,"t":1', b"\n\n"))
+
+
+@target("toploc-proof")
+def _toploc_proof() -> Fuzzed:
+    from toploc.proof import ProofPoly
+
+    def run(data: bytes) -> None:
+        try:
+            proof = ProofPoly.from_bytes(data)
+        except ValueError:
+            return
+        assert proof.to_bytes() == data
+        assert ProofPoly.from_base64(proof.to_base64()).to_bytes() == data
+
+    return Fuzzed(run, (ProofPoly.from_points([0, 1, 5], [3, 7, 9]).to_bytes(),))
