@@ -151,7 +151,6 @@ def free_ports(count: int) -> list[int]:
 def run() -> Measurement:
     """Measure; takes about two minutes, one of them waiting for the slow helper."""
     figures: dict[str, float] = {}
-    alone: list[tuple[float, float]]
     with tempfile.TemporaryDirectory() as name:
         base = Path(name)
         nodes = prepare(base)

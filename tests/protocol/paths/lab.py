@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -75,12 +76,25 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PATH": _path()}
 
 
+def _sweep() -> None:
+    """Removes what a run that was killed has left."""
+    listed = subprocess.run(
+        ["ip", "netns", "list"], capture_output=True, text=True, env=_environment(), check=False
+    )
+    for line in listed.stdout.splitlines():
+        name = line.split()[0]
+        made = re.fullmatch(r"lab(\d+)x\d+-\w+", name)
+        if made is not None and not Path(f"/proc/{made[1]}").exists():
+            subprocess.run(["ip", "netns", "del", name], check=False, env=_environment(), capture_output=True)
+
+
 class Lab:
     """The namespaces of one test, gone at its end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._prefix = f"lab{os.getpid() % 10000}x{next(_NUMBERS)}"
+        _sweep()
+        self._prefix = f"lab{os.getpid()}x{next(_NUMBERS)}"
         self._made: list[str] = []
         self._hosts: list[Host] = []
         self._public = itertools.count(10)
