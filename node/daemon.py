@@ -44,6 +44,7 @@ from protocol.units import Address, PeerId
 IDENTITY_FILE = "identity.key"
 OPERATOR_FILE = "operator.key"
 INVITATIONS_FILE = "invited.json"
+FOUNDED_FILE = "founded"
 
 _PART = 1 << 20  # bytes of a genesis in one message
 _SAMPLE_SECONDS = 0.5
@@ -162,7 +163,7 @@ class Daemon:
         member = self._member
         ends = (member.run(), self._stopping.wait(), self._banned(member))
         tasks = [asyncio.ensure_future(end) for end in ends]
-        if self._coordinator is not None and member.ledger.tip() is None:
+        if self._coordinator is not None:
             tasks.append(asyncio.ensure_future(self._write_start()))
         try:
             while not tasks[0].done() and not self._stopping.is_set():
@@ -314,8 +315,18 @@ class Daemon:
         )
 
     async def _write_start(self) -> None:
+        """Found the run, once: a second start record would be another chain, which no member follows."""
         assert self._member is not None and self._coordinator is not None
-        self._member.found(await self._coordinator.begin())
+        ledger, mark = self._member.ledger, self._folder / FOUNDED_FILE
+        if ledger.tip() is None and mark.exists():
+            reason = "This node's ledger is gone; it waits for a member that has the run's chain."
+            self._emit("ledger.lost", code=str(Code.STO_CORRUPT), reason=reason)
+            return
+        if ledger.tip() is None:
+            start = await self._coordinator.begin()
+            if ledger.tip() is None:  # else others had the chain: the mark was lost as well
+                self._member.found(start)
+        write_whole(mark, [b""])
 
     def _make_workers(self, genesis: Genesis, state: OuterState) -> Workers:
         section = self._runfile.node
