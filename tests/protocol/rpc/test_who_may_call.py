@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from protocol.errors import Code, NodeError
-from protocol.limits import MAX_CALLS_OF_PEER
+from protocol.limits import MAX_CALLS_PER_PEER
 from protocol.rpc import Endpoint
 from protocol.rpc.endpoint import only_anyone
 from protocol.testing import RUN, introduce, local_endpoints, make_node
@@ -46,12 +46,12 @@ async def test_one_peer_cannot_take_the_places_of_the_others() -> None:
         serve(server, speaker)
         speaker.gate.clear()
         kept = [
-            asyncio.ensure_future(one.request(server.peer_id, Ask("x"))) for _ in range(MAX_CALLS_OF_PEER)
+            asyncio.ensure_future(one.request(server.peer_id, Ask("x"))) for _ in range(MAX_CALLS_PER_PEER)
         ]
-        while len(speaker.heard) < MAX_CALLS_OF_PEER:
+        while len(speaker.heard) < MAX_CALLS_PER_PEER:
             await asyncio.sleep(0.01)
         error = await refusal(one.send(server.peer_id, Word("one more")))
-        assert error.code is Code.NET_RATE and error.retriable
+        assert error.code is Code.NET_BUSY and error.retriable
         await two.send(server.peer_id, Word("another's"))
         speaker.gate.set()
         assert set(await asyncio.gather(*kept)) == {Word("X")}
