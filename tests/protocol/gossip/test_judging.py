@@ -52,7 +52,7 @@ def test_a_good_message_is_accepted_once_and_its_copies_are_nobodys_fault() -> N
         (Speaker(boot=b"").say(News(text="x")), Code.WIRE_INVALID),
         (Speaker().say(News(text="x"))[:-1] + b"y", Code.WIRE_SIGNATURE),
     ],
-    ids=str,
+    ids=("too long", "garbage", "empty", "another message", "another run", "addressed", "no boot", "changed"),
 )
 def test_what_no_honest_node_passes_on_is_held_against_the_neighbour(raw: bytes, code: Code) -> None:
     judge = Judge(RUN, members)
