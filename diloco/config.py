@@ -182,7 +182,7 @@ class RoundSection(Section):
     """Most seats that vote."""
     codec: Literal["fp32", "fp16", "int8"] = "int8"
     """Encoding of pseudo-gradients on the wire."""
-    chunk: Annotated[int, Field(ge=256, le=2**24, multiple_of=256)] = 2**16
+    chunk: Annotated[int, Field(ge=256, le=2**20, multiple_of=256)] = 2**16
     """Values of one chunk of the flat layout; 2**20 suits models above about 100 million parameters."""
     checkpoint_every: Annotated[int, Field(ge=1, le=8)] = 4
     """Rounds between two checkpoints on a member's disk; the reduced bytes of the rounds between are kept too."""

@@ -15,6 +15,9 @@ from diloco.outer_state import OuterState
 from protocol.errors import Code, NodeError
 from protocol.units import Digest, PeerId
 
+MOST_CHUNKS = 8192
+"""Chunks of a run's grid: a value names each of them, and a proposal holds each one's norm for every member."""
+
 
 def create_genesis(sections: RunSections, operator_root: PeerId, base: Path) -> Genesis:
     """Choose the corpus, train the tokenizer, draw the initial weights; about a second for the defaults.
@@ -25,12 +28,22 @@ def create_genesis(sections: RunSections, operator_root: PeerId, base: Path) -> 
         base: The run file's folder, which `data.paths` are relative to.
 
     Raises:
-        NodeError: TRN_DATA when the corpus is too small or cannot be read.
+        NodeError: TRN_DATA when the corpus is too small or cannot be read; CFG_BAD_VALUE when the chunks are too small
+            for the model.
     """
+    layout, chunk = layout_of(sections.model), sections.round.chunk
+    count = Grid(layout.size, chunk).count
+    if count > MOST_CHUNKS:
+        least = next(chunk * 2**n for n in range(32) if Grid(layout.size, chunk * 2**n).count <= MOST_CHUNKS)
+        raise NodeError(
+            Code.CFG_BAD_VALUE,
+            f"`round.chunk` cuts the model's {layout.size:,} values into {count:,} chunks, "
+            f"of which {MOST_CHUNKS:,} are allowed.",
+            fix=f"Set round.chunk to {least} or more.",
+        )
     files = choose_files(sections.data, sections.run.seed, base)
     corpus = Corpus(files, sections.data, folder=base, base=base)
     tokenizer = train_tokenizer(corpus.documents("train"), sections.model.vocab)
-    layout = layout_of(sections.model)
     return Genesis(
         sections=sections,
         operator_root=operator_root,

@@ -1,12 +1,15 @@
 """The genesis: canonical bytes, one id, nothing accepted that is not exactly it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from diloco.config import RunSections
+from diloco.creation import create_genesis
 from diloco.genesis import CorpusFile, Genesis
 from protocol.errors import Code, NodeError
+from protocol.units import PeerId
 
 OPERATOR = "12D3KooW" + "A" * 44
 
@@ -33,6 +36,14 @@ def test_bytes_survive_a_round_trip_and_name_the_run() -> None:
     assert again == genesis
     assert again.run_id == genesis.run_id and len(genesis.run_id) == 64
     assert genesis.base == bytes.fromhex("1" * 64)
+
+
+def test_chunks_too_small_for_the_model_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+    model = {"hidden": 256, "layers": 2, "heads": 4, "kv_heads": 4, "vocab": 8192}
+    sections = RunSections.model_validate({"model": model, "round": {"chunk": 256}})
+    with pytest.raises(NodeError) as refused:
+        create_genesis(sections, PeerId(OPERATOR), tmp_path)
+    assert refused.value.code == Code.CFG_BAD_VALUE and "round.chunk to 512" in refused.value.fix
 
 
 def test_any_change_gives_another_run() -> None:

@@ -74,7 +74,7 @@ def test_a_plain_value_in_place_of_a_section_says_how_to_write_one() -> None:
         ('[run]\nrounds = "8"\n', '`run.rounds` must be a whole number from 1 to 10,000,000, not "8"'),
         (
             "[round]\nchunk = 300\n",
-            "`round.chunk` must be a whole number from 256 to 16,777,216, a multiple of 256, not 300",
+            "`round.chunk` must be a whole number from 256 to 1,048,576, a multiple of 256, not 300",
         ),
         ("[model]\ntie = 1\n", "`model.tie` must be true or false, not 1"),
         (
