@@ -164,7 +164,8 @@ class Flooding:
 
 def answer_with(post: Post, handler: Any, name: str) -> None:
     """Replace a handler at an endpoint."""
-    del post.endpoint._router._methods[METHOD_PREFIX + name]
+    del post.endpoint.desk._routes[name]
+    post.endpoint._router._methods.pop(METHOD_PREFIX + name, None)
     post.endpoint.handle(handler)
 
 

@@ -15,7 +15,7 @@ from diloco.member.admission import Admission, admit, seats
 from diloco.member.member import Member
 from diloco.member.setting import Setting, codec_of, rules_of, timing_of
 from diloco.outer_state import OuterState
-from diloco.rounds import planning
+from diloco.rounds import founding, planning
 from diloco.rounds.certificate import Certified
 from diloco.rounds.statements import Start
 from protocol.envelope import seal
@@ -83,7 +83,7 @@ class Crowd:
         hosts = swarm.nodes(count, run=genesis.run_id)
         self.seats = [Seat(self, host, folder / host.name) for host in hosts]
         rules = self.seats[0].member.setting.rules
-        value = planning.make_start(rules, genesis.base, {host.peer_id: True for host in hosts}, b"\5" * 32)
+        value = founding.make_start(rules, genesis.base, {host.peer_id: True for host in hosts}, b"\5" * 32)
         data = encode(value)
         start = seal(operator, genesis.run_id, Start(value=data))
         self.seats[0].member.found(Certified(value, data, planning.value_digest(data), start=start.raw))
