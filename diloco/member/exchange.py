@@ -68,7 +68,8 @@ class Exchange:
         """Run the reduce of a free proposal; the leader reports when it holds every chunk, durably."""
         emit, clock = self._setting.emit, self._setting.clock
         plan, leader, attempt = asked.plan, asked.leader, asked.attempt
-        which = Attempt(asked.epoch, asked.round, attempt, leader, plan)
+        patience = self._state().attempt_length() / 2
+        which = Attempt(asked.epoch, asked.round, attempt, leader, plan, patience)
         mine = any(entry.peer == self._setting.me for entry in plan.roster)
         reduction = Reduction(self._reducing, which, self._holding.frozen if mine else None, self._move)
         emit(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -66,13 +66,23 @@ class Setting:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Which reduce it is."""
+    """Which reduce it is.
+
+    Attributes:
+        epoch: Epoch of the round.
+        round: The round.
+        attempt: The attempt.
+        leader: Who leads it.
+        plan: Roster and partition.
+        patience: Seconds in which a contributor without a vote has to send its chunks; None for no bound.
+    """
 
     epoch: int
     round: int
     attempt: int
     leader: str
     plan: Plan
+    patience: float | None = None
 
 
 async def pull(
@@ -169,19 +179,23 @@ class Gathering:
     async def _pull_from(self, position: int, peer: str) -> None:
         attempt, setting = self._attempt, self._setting
         ready = attempt.plan.readys[peer]
+        missing = set(self._chunks)
 
         def accept(frame: Frame) -> None:
             size = _size(setting.grid, frame.chunk)
             count, norm = setting.grid.count, ready.norms[frame.chunk]
             check_contribution(frame, ready.commitment, norm, count, setting.codec, size)
             self._data[frame.chunk, position] = frame.data
+            missing.remove(frame.chunk)
             self._arrived()
             self._change.set()
 
         def request(chunks: tuple[int, ...]) -> PullContribution:
             return PullContribution(epoch=attempt.epoch, round=attempt.round, chunks=chunks)
 
-        missing = await pull(setting, peer, request, self._chunks, accept, setting.progress)
+        with suppress(TimeoutError):  # voters are trusted not to hold up a round, others cannot
+            async with asyncio.timeout(None if peer in attempt.plan.owners else attempt.patience):
+                await pull(setting, peer, request, self._chunks, accept, setting.progress)
         if missing:
             setting.note("contributor.lost", peer=peer, round=attempt.round, chunks=len(missing))
         self._settled.add(position)

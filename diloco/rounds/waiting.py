@@ -54,17 +54,21 @@ def waiting(state: State, now: float) -> Waiting:
             f"Averaging round {number} with {len(state.plan.roster)} contributors, led by {_name(leader)}."
         )
         return Waiting("reducing", "reduce", sentence, state.timer)
+    absent = _absent(state, attempt)
+    if not state.is_quorum({e.peer for e in state.value.electorate} - set(absent)):
+        voters = len(state.value.electorate)
+        sentence = (
+            f"Round {number}: {voters - len(absent)} of {voters} voters are ready, no quorum; "
+            f"missing {_names(absent)}."
+        )
+        return Waiting("ready", "quorum", sentence, None, absent)
     missing = tuple(state.missing())
-    ready = len(state.expected()) - len(missing)
-    names = ", ".join(_name(peer) for peer in missing[:4]) + (" and others" if len(missing) > 4 else "")
     if missing:
         left = max(0.0, state.ready_deadline() - now)
         sentence = (
-            f"Round {number}: {ready} of {len(state.expected())} members ready, "
-            f"waiting at most {left:.0f} s more for {names}."
+            f"Round {number}: {len(state.expected()) - len(missing)} of {len(state.expected())} members ready, "
+            f"waiting at most {left:.0f} s more for {_names(missing)}."
         )
-        if state.timer is None:
-            sentence = f"Round {number}: {ready} of {len(state.expected())} members ready, no quorum; missing {names}."
         return Waiting("ready", "readys", sentence, state.ready_deadline(), missing)
     sentence = f"Round {number}: everyone is ready, waiting for the proposal of {_name(leader)}."
     return Waiting("ready", "proposal", sentence, state.timer, (leader,))
@@ -72,6 +76,20 @@ def waiting(state: State, now: float) -> Waiting:
 
 def _name(peer: str) -> str:
     return peer[-6:]
+
+
+def _names(peers: tuple[str, ...]) -> str:
+    return ", ".join(_name(peer) for peer in peers[:4]) + (" and others" if len(peers) > 4 else "")
+
+
+def _absent(state: State, attempt: int) -> tuple[str, ...]:
+    """Voters that count for no quorum of an attempt yet, the dead among them."""
+    ready = {
+        peer
+        for peer, sealed in state.readys.items()
+        if sealed.message.attempt >= attempt and not sealed.message.lost_record
+    }
+    return tuple(sorted(e.peer for e in state.value.electorate if e.peer not in ready))
 
 
 def _silent(state: State, attempt: int) -> tuple[str, ...]:

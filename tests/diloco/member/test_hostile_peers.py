@@ -180,3 +180,23 @@ async def test_a_peer_that_sends_without_end_is_left(tmp_path: Path) -> None:
         async with asyncio.timeout(10):
             await holding._ask(liar.peer, decided.value, list(range(len(decided.value.chunks))), data)
         assert not data
+
+
+async def test_a_contributor_that_sends_as_slowly_as_it_may_is_left_out(tmp_path: Path) -> None:
+    """Each of its chunks comes just within the progress deadline: all of them would take longer than any attempt."""
+    genesis = tiny_genesis(rounds=1000, deadline={"progress": "1 s", "attempt": "2 s", "attempt_max": "4 s"})
+    async with fleet(tmp_path, 2, small, genesis, begin=False) as crowd:
+        honest = list(crowd.posts)
+        slow = await crowd.add(seated=False)
+        pulled = slow.member._holding.on_pull_contribution
+
+        async def on_pull_contribution(message: PullContribution, context: Context) -> AsyncIterator[Frame]:
+            async for frame in pulled(message, context):
+                await asyncio.sleep(0.8)
+                yield frame
+
+        answer_with(slow, on_pull_contribution, "reduce.pull-contribution")
+        crowd.begin()
+        await crowd.until(lambda: all(post.round >= 3 for post in honest))
+        lost = [event for post in honest for event in post.of("contributor.lost")]
+        assert {event["peer"] for event in lost} == {slow.peer}
