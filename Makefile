@@ -36,7 +36,9 @@ demo: setup ## Train a small model with a swarm of nodes on this machine (5 minu
 	$(BIN)/intellect-node demo $(ARGS)
 
 test: setup ## Run the tests
-	$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadfile $(ARGS) || { \
+		echo "What failed is run once more, alone: on busy cores real processes may miss a deadline."; \
+		$(BIN)/python -m pytest -m "not soak" --last-failed --last-failed-no-failures none $(ARGS); }
 
 check: setup ## Lint, format, types, import contracts, wire, wheel, rows
 	$(BIN)/ruff check .

@@ -12,6 +12,7 @@ import typer
 from node.cli import GUIDE, app
 from node.runfile import parse
 from protocol.errors import CATALOGUE
+from protocol.messages.registry import REGISTRY
 from tests.repository.documents import PAGES, ROOT, blocks, commands, page, rows, section
 
 COMMAND = typer.main.get_command(app)
@@ -99,7 +100,8 @@ def test_every_example_in_python_can_be_read(path: Path) -> None:
 
 def test_the_example_of_a_message_runs() -> None:
     (block,) = blocks(page("docs/architecture.md"), "python")
-    exec(compile(block, "architecture.md", "exec"), {"__name__": "example"})
+    with REGISTRY.isolated():
+        exec(compile(block, "architecture.md", "exec"), {"__name__": "example"})
 
 
 def modules(package: str) -> set[str]:
