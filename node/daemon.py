@@ -179,9 +179,7 @@ class Daemon:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _banned(self, member: Member) -> None:
-        await member.started.wait()
-        if member.state is None or member.setting.me not in member.state.value.banned:
-            await member.banned.wait()
+        await member.banned.wait()
         raise NodeError(Code.RND_BANNED, f"The run's operator banned this node ({member.setting.me}).")
 
     def _roles(self) -> tuple[str, ...]:

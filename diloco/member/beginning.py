@@ -26,9 +26,10 @@ async def begin(
         The round machine's first state, and the outer state that was restored for it.
 
     Raises:
-        NodeError: The state cannot be restored, and asking again is of no use.
+        NodeError: ``RND_BANNED``; others when the state cannot be restored, and asking again is of no use.
     """
     tip = await _find_chain(setting, chain, telling)
+    _check_not_banned(setting, tip)
     telling.phase(Waiting("joining", "state", "Restoring the outer state."), tip.value.round + 1, 0)
     while True:
         try:
@@ -41,6 +42,7 @@ async def begin(
             await asyncio.sleep(_PAUSE)
             await chain.extend(setting.peers())
             tip = chain.tip or tip
+            _check_not_banned(setting, tip)
     if tip.value.round >= 0:
         await asyncio.to_thread(restoring.offer, tip.value)
     return _first_state(setting, chain, tip), applied
@@ -59,6 +61,12 @@ async def _find_chain(setting: Setting, chain: Chain, telling: Telling) -> Certi
         await chain.extend(setting.peers())
         tip = chain.tip or tip
     return tip
+
+
+def _check_not_banned(setting: Setting, tip: Certified) -> None:
+    """End here: nobody gives a banned node what its state lacks."""
+    if setting.me in tip.value.banned:
+        raise NodeError(Code.RND_BANNED, f"The run's operator banned this node ({setting.me}).")
 
 
 def _first_state(setting: Setting, chain: Chain, tip: Certified) -> State:

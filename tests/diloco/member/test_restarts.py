@@ -7,7 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.diloco.member.fleet import Post, fleet, heavy_tailed, tiny_genesis
+from diloco.member import beginning
+from diloco.rounds.statements import Order
+from protocol.envelope import seal
+from protocol.errors import Code, NodeError
+from tests.diloco.member.fleet import OPERATOR, Post, fleet, heavy_tailed, tiny_genesis
 
 
 async def test_a_stopped_swarm_agrees_on_the_highest_certificate_and_goes_on(tmp_path: Path) -> None:
@@ -145,3 +149,25 @@ async def test_a_member_that_cannot_apply_a_round_while_more_are_decided_follows
         late.member._outer._holders = holders
         await crowd.all_finished()
         crowd.check_equal()
+
+
+async def test_a_banned_member_that_lacks_bytes_ends_and_does_not_wait_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beginning, "_BAN_PATIENCE", 1.0)
+    async with fleet(tmp_path, 3, heavy_tailed, tiny_genesis(rounds=1000)) as crowd:
+        banned = crowd.posts[2]
+        await crowd.until(lambda: all(post.round >= 1 for post in crowd.posts))
+        order = Order(number=1, kind="ban", peer=banned.peer)
+        crowd.posts[0].member.give_order(seal(OPERATOR, crowd.genesis.run_id, order))
+        await crowd.until(lambda: bool(banned.of("banned")))
+        await banned.kill()
+        for folder in ("reduced", "checkpoints"):
+            shutil.rmtree(banned.folder / folder)
+        crowd.knows = lambda a, b: banned not in (a, b)  # members answer it nothing any more
+        await banned.restart()
+        assert banned.task is not None
+        with pytest.raises(NodeError) as refused:
+            async with asyncio.timeout(20):
+                await banned.task
+        assert refused.value.code == Code.RND_BANNED
