@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import grpc
 import grpc.aio
 
-from protocol.errors import NodeError
+from protocol.errors import Code, NodeError
 from protocol.rpc.channel import METHOD_PREFIX, VERSION_KEY
 from protocol.rpc.desk import Context, Desk
 from protocol.rpc.faults import abort
@@ -83,7 +83,10 @@ class Router(grpc.GenericRpcHandler):  # type: ignore[misc]
 
         async def unary(_: Any, call: _Call) -> bytes:
             async def read() -> bytes | None:
-                raw = await call.read()
+                try:
+                    raw = await call.read()
+                except grpc.aio.BaseError as error:  # the server stopped meanwhile
+                    raise NodeError(Code.NET_UNREACHABLE, "The node stops.") from error
                 return None if raw is grpc.aio.EOF else raw
 
             try:
