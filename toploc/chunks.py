@@ -7,6 +7,7 @@ numbered in row-major order over its tensors, one after the other.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import attrgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ from toploc.selection import BFLOAT16, FLOAT16, FLOAT32, select
 Activations: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
 """One tensor per step (``[H]`` or ``[1, H]``; the first may be a prefill ``[T, H]``), or one ``[T, H]`` tensor."""
 
+_ON_CPU = attrgetter("is_cpu")
 _KINDS = {torch.bfloat16: BFLOAT16, torch.float16: FLOAT16, torch.float32: FLOAT32}
 
 
@@ -93,20 +95,21 @@ def pick(chunk: Activations, topk: int) -> Picked:
         return Picked(np.empty(0, np.int64), np.empty(0, np.uint16), 0)
     check_type(tensors[0])
     dtype = tensors[0].dtype
-    kind = _KINDS[dtype]
-    addresses: list[int] = []
-    lengths: list[int] = []
-    alive: list[torch.Tensor] = []
     for tensor in tensors:
-        if tensor.dtype is not dtype:
+        if getattr(tensor, "dtype", None) is not dtype:
+            check_type(tensor)
             raise TypeError(f"activations of one chunk must have one type, not {dtype} and {tensor.dtype}")
-        if tensor.is_contiguous() and tensor.is_cpu:
-            addresses.append(tensor.data_ptr())
-            lengths.append(tensor.numel())
-        elif tensor.is_cpu:
-            _append_strided(tensor, addresses, lengths, alive)
-        else:
-            return _pick_on_device(tensors, topk)
+    if not all(map(_ON_CPU, tensors)):
+        return _pick_on_device(tensors, topk)
+    kind = _KINDS[dtype]
+    alive: list[torch.Tensor] = []
+    if all(map(torch.Tensor.is_contiguous, tensors)):
+        addresses = list(map(torch.Tensor.data_ptr, tensors))
+        lengths = list(map(torch.Tensor.numel, tensors))
+    else:
+        addresses, lengths = [], []
+        for tensor in tensors:
+            _append(tensor, addresses, lengths, alive)
     size = sum(lengths)
     keep = min(topk, size)
     indices = np.empty(keep, np.int64)
@@ -117,13 +120,11 @@ def pick(chunk: Activations, topk: int) -> Picked:
     return Picked(indices, bits, size, kind == FLOAT16)
 
 
-def _append_strided(
+def _append(
     tensor: torch.Tensor, addresses: list[int], lengths: list[int], alive: list[torch.Tensor]
 ) -> None:
-    """Rows that lie whole in memory are read where they are; anything else is copied row by row."""
-    if tensor.dim() == 0 or tensor.numel() == 0:
-        return
-    if tensor.dim() == 2 and tensor.stride(1) == 1:
+    """What lies whole in memory, or row by row, is read where it is; anything else is copied."""
+    if tensor.dim() == 2 and tensor.stride(1) == 1 and not tensor.is_contiguous():
         step = tensor.stride(0) * tensor.element_size()
         start = tensor.data_ptr()
         addresses.extend(start + step * row for row in range(tensor.shape[0]))

@@ -1,8 +1,8 @@
 """Arithmetic in GF(65497): interpolation and evaluation of proof polynomials.
 
 65497 is the largest prime below 2^16 that the proof format uses; 2^16 = 39 modulo it, so a product is reduced by
-folding its high half times 39 onto its low half. Two folds of anything below 2^34 leave less than 69,000, which is
-small enough to multiply again: values stay unreduced inside the loops and are made canonical once at the end.
+folding its high half times 39 onto its low half, twice. A product of two canonical numbers plus a third fits into 32
+bits, which a processor's vectors hold twice as many of as of 64.
 """
 
 import numpy as np
@@ -13,11 +13,10 @@ from toploc.kernels import inlined, kernel
 PRIME = 65497
 """The field's size, and the largest modulus a proof may have."""
 
-_WIDE = np.uint64
-_SLACK = np.uint64(2 * PRIME)  # above every value that two folds can leave
-_LOW = np.uint64(0xFFFF)
-_HIGH = np.uint64(16)
-_EXCESS = np.uint64(39)
+_PRIME = np.uint32(PRIME)
+_LOW = np.uint32(0xFFFF)
+_HIGH = np.uint32(16)
+_EXCESS = np.uint32(39)
 
 
 @kernel
@@ -34,16 +33,18 @@ INVERSES: npt.NDArray[np.uint32] = _inverses(PRIME)
 
 
 @inlined
-def fold(value):  # type: ignore[no-untyped-def]
-    """A smaller number equal to ``value`` modulo the prime."""
-    return (value & _LOW) + (value >> _HIGH) * _EXCESS
+def reduced(value):  # type: ignore[no-untyped-def]
+    """A uint32 modulo the prime."""
+    value = np.uint32((value & _LOW) + (value >> _HIGH) * _EXCESS)
+    value = np.uint32((value & _LOW) + (value >> _HIGH) * _EXCESS)
+    return min(value, np.uint32(value - _PRIME))  # what is below the prime wraps and becomes large
 
 
 @inlined
-def canonical(value):  # type: ignore[no-untyped-def]
-    """``value`` (uint64, below 2^34) modulo the prime."""
-    value = fold(fold(value))
-    return value - _WIDE(PRIME) if value >= _WIDE(PRIME) else value
+def _difference(a, b):  # type: ignore[no-untyped-def]
+    """``a - b`` modulo the prime, of two canonical uint32."""
+    gap = np.uint32(a - b)
+    return min(gap, np.uint32(gap + _PRIME))
 
 
 @kernel
@@ -77,54 +78,55 @@ def largest_injective(points, seen):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def interpolate(x, y, inverses, work, out):  # type: ignore[no-untyped-def]
-    """Coefficients (ascending degree) of the polynomial of degree below n through n points.
+def interpolate(positions, modulus, values, inverses, out):  # type: ignore[no-untyped-def]
+    """Coefficients (ascending degree) of the polynomial of degree below n through (position modulo m, value), n times.
 
-    Newton's divided differences, then Horner on the Newton basis; n^2 multiplications. Every pass reads one row and
-    writes another, and table look-ups have a loop of their own, so that the compiler vectorizes the rest.
+    Newton's form first: the coefficient of each basis polynomial (x - x_0) ... (x - x_k-1) is what is left of y_k over
+    the basis at x_k, and is taken off the later points at once. Then Horner's rule on that form. 3/2 n^2
+    multiplications, n divisions; the loops over points are what the compiler vectorizes.
 
     Args:
-        x: uint32, distinct, below PRIME.
-        y: uint32, below 2^16; taken modulo PRIME.
+        positions: int64, at least 0, distinct modulo ``modulus``.
+        modulus: m, up to PRIME.
+        values: uint16, as many; taken modulo PRIME.
         inverses: ``INVERSES``.
-        work: uint32 [3, n] at least.
         out: uint16, at least n long; receives the canonical coefficients.
     """
-    count = x.size
+    count = positions.size
     if count == 0:
         return
-    now = work[0]
-    then = work[1]
-    gaps = work[2]
+    x = np.empty(count, dtype=np.uint32)
+    now = np.empty(count, dtype=np.uint32)
+    then = np.empty(count, dtype=np.uint32)
+    rest, basis = now, then  # what is left of the values, and the basis polynomial, at each point
     for i in range(count):
-        now[i] = y[i]
-    out[0] = canonical(_WIDE(now[0]))  # the Newton coefficients wait in out until Horner needs them
-    for level in range(1, count):
-        left = count - level
-        low, high, inverse = x[:left], x[level:], gaps[:left]
-        for m in range(left):
-            gap = np.uint32(high[m] - low[m])
-            inverse[m] = inverses[min(gap, np.uint32(gap + np.uint32(PRIME)))]
-        a, b, c = now[:left], now[1 : left + 1], then[:left]
-        for m in range(left):
-            c[m] = fold(fold((_WIDE(b[m]) + _SLACK - _WIDE(a[m])) * _WIDE(inverse[m])))
-        now, then = then, now
-        out[level] = canonical(_WIDE(now[0]))
+        x[i] = positions[i] % modulus
+        rest[i] = reduced(np.uint32(values[i]))
+        basis[i] = 1
+    for k in range(count):
+        coefficient = reduced(np.uint32(rest[k] * inverses[basis[k]]))
+        out[k] = coefficient  # where Newton's coefficients wait until Horner needs them
+        minus = np.uint32(_PRIME - coefficient)
+        left, root = x[k + 1 : count], x[k]
+        a, b = rest[k + 1 : count], basis[k + 1 : count]
+        for m in range(left.size):
+            a[m] = reduced(np.uint32(a[m] + minus * b[m]))
+            b[m] = reduced(np.uint32(b[m] * _difference(left[m], root)))
     for i in range(count):
         now[i] = 0
     now[count - 1] = out[count - 1]
     for i in range(count - 2, -1, -1):
-        minus = _WIDE(PRIME) - _WIDE(x[i])
+        minus = np.uint32(_PRIME - x[i])
         a, b, c = now[i : count - 1], now[i + 1 : count], then[i : count - 1]
         for m in range(count - 1 - i):
-            c[m] = fold(fold(_WIDE(a[m]) + minus * _WIDE(b[m])))
+            c[m] = reduced(np.uint32(a[m] + minus * b[m]))
         then[count - 1] = now[count - 1]
-        then[i] += np.uint32(out[i])
+        then[i] = reduced(np.uint32(then[i] + out[i]))
         now, then = then, now
         if i > 0:
             now[i - 1] = 0
     for i in range(count):
-        out[i] = canonical(_WIDE(now[i]))
+        out[i] = now[i]
 
 
 @kernel
@@ -139,8 +141,6 @@ def evaluate(coefficients, x, out):  # type: ignore[no-untyped-def]
     for i in range(x.size):
         out[i] = 0
     for degree in range(coefficients.size - 1, -1, -1):
-        coefficient = _WIDE(coefficients[degree])
+        coefficient = np.uint32(coefficients[degree])
         for i in range(x.size):
-            out[i] = fold(fold(_WIDE(out[i]) * _WIDE(x[i]) + coefficient))
-    for i in range(x.size):
-        out[i] = canonical(_WIDE(out[i]))
+            out[i] = reduced(np.uint32(out[i] * x[i] + coefficient))

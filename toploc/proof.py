@@ -82,21 +82,20 @@ class ProofPoly:
             raise ValueError("positions must be at least 0")
         if y.size and (y.min() < 0 or y.max() > 0xFFFF):
             raise ValueError("values must be 16-bit patterns")
-        return cls.through(x, y)
+        return cls.through(x, y.astype(np.uint16))
 
     @classmethod
-    def through(cls, x: npt.NDArray[np.int64], y: npt.NDArray[np.int64] | npt.NDArray[np.uint16]) -> Self:
+    def through(cls, x: npt.NDArray[np.int64], y: npt.NDArray[np.uint16]) -> Self:
         """As ``from_points`` for arrays already known to be in range.
 
         Raises:
             ValueError: no modulus keeps the positions distinct.
         """
-        modulus = int(largest_injective(x, np.zeros(1024, np.uint64)))
+        modulus = largest_injective(x, np.zeros(1024, np.uint64))
         if modulus == 0:
             raise ValueError("no modulus keeps the positions distinct")
         coefficients = np.empty(x.size, np.uint16)
-        work = np.empty((3, x.size), np.uint32)
-        interpolate((x % modulus).astype(np.uint32), y.astype(np.uint32), INVERSES, work, coefficients)
+        interpolate(x, modulus, y, INVERSES, coefficients)
         return cls._of(coefficients, modulus)
 
     @classmethod

@@ -34,10 +34,8 @@ def rounded32(bits):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _shrink(indices, bits, count, keep, histogram):  # type: ignore[no-untyped-def]
-    """Keep the ``keep`` largest magnitudes of the first ``count`` in place and in order; returns the least kept."""
-    if count <= keep:
-        return -1
+def _rank(bits, count, keep, histogram):  # type: ignore[no-untyped-def]
+    """The ``keep``-th largest magnitude of the first ``count`` (at least as many), and how many are above it."""
     for i in range(256):
         histogram[i] = 0
     for i in range(count):
@@ -57,7 +55,15 @@ def _shrink(indices, bits, count, keep, histogram):  # type: ignore[no-untyped-d
     while above + histogram[low] < keep:
         above += histogram[low]
         low -= 1
-    bound = (high << 7) | low
+    return (high << 7) | low, above
+
+
+@kernel
+def _shrink(indices, bits, count, keep, histogram):  # type: ignore[no-untyped-def]
+    """Keep the ``keep`` largest magnitudes of the first ``count`` in place and in order; returns the least kept."""
+    if count <= keep:
+        return -1
+    bound, above = _rank(bits, count, keep, histogram)
     ties = keep - above
     kept = 0
     for i in range(count):
@@ -71,30 +77,6 @@ def _shrink(indices, bits, count, keep, histogram):  # type: ignore[no-untyped-d
             bits[kept] = bits[i]
             kept += 1
     return bound
-
-
-@kernel
-def _rank(magnitudes, keep, histogram):  # type: ignore[no-untyped-def]
-    """The ``keep``-th largest of the uint16 ``magnitudes`` (all below 2^15, at least ``keep`` of them)."""
-    for i in range(256):
-        histogram[i] = 0
-    for i in range(magnitudes.size):
-        histogram[magnitudes[i] >> 7] += 1
-    above = 0
-    high = 255
-    while above + histogram[high] < keep:
-        above += histogram[high]
-        high -= 1
-    for i in range(128):
-        histogram[i] = 0
-    for i in range(magnitudes.size):
-        if magnitudes[i] >> 7 == high:
-            histogram[magnitudes[i] & 127] += 1
-    low = 127
-    while above + histogram[low] < keep:
-        above += histogram[low]
-        low -= 1
-    return (high << 7) | low
 
 
 @kernel
@@ -125,7 +107,7 @@ def _first_bound(addresses, lengths, keep, maxima, histogram):  # type: ignore[n
         left -= length
         if left == 0:
             break
-    return _rank(maxima, keep, histogram)
+    return _rank(maxima, maxima.size, keep, histogram)[0]
 
 
 @kernel
@@ -153,7 +135,7 @@ def _scan16(address, length, base, keep, state, indices, bits, histogram):  # ty
     # Words of 8 bytes hold four magnitudes; adding what lacks to 0x8000 sets the top bit of those above the bound.
     head = min(length, (-(address // 2)) & 3)
     if head > 0:
-        _offer16(data, 0, head, base, keep, state, indices, bits, histogram)
+        _offer16(data, np.int64(0), head, base, keep, state, indices, bits, histogram)
     blocks = (length - head) // _BLOCK
     packed = words64(address + 2 * head, blocks * _PACKED)
     count = state[0]
@@ -221,23 +203,24 @@ def _scan32(address, length, base, keep, state, indices, bits, histogram):  # ty
 
 
 @kernel
-def _select16(addresses, lengths, keep, out_indices, out_bits):  # type: ignore[no-untyped-def]
+def _select16(addresses, lengths, out_indices, out_bits):  # type: ignore[no-untyped-def]
+    keep = out_indices.size
     indices = np.empty(keep + max(keep, 256), dtype=np.int64)
     bits = np.empty(indices.size, dtype=np.uint16)
     histogram = np.empty(256, dtype=np.int64)
-    first = _first_bound(addresses, lengths, keep, np.empty(_COLUMNS, dtype=np.uint16), histogram)
     state = np.zeros(2, dtype=np.int64)
-    state[1] = first - 1
+    maxima = np.empty(_COLUMNS, dtype=np.uint16)
+    state[1] = _first_bound(addresses, lengths, keep, maxima, histogram) - 1
     base = np.int64(0)
     for segment in range(addresses.size):
-        length = lengths[segment]
-        _scan16(addresses[segment], length, base, keep, state, indices, bits, histogram)
-        base += length
-    return _hand_over(indices, bits, state[0], keep, histogram, out_indices, out_bits)
+        _scan16(addresses[segment], lengths[segment], base, keep, state, indices, bits, histogram)
+        base += lengths[segment]
+    return _hand_over(indices, bits, state[0], histogram, out_indices, out_bits)
 
 
 @kernel
-def _select32(addresses, lengths, keep, out_indices, out_bits):  # type: ignore[no-untyped-def]
+def _select32(addresses, lengths, out_indices, out_bits):  # type: ignore[no-untyped-def]
+    keep = out_indices.size
     indices = np.empty(keep + max(keep, 256), dtype=np.int64)
     bits = np.empty(indices.size, dtype=np.uint16)
     histogram = np.empty(256, dtype=np.int64)
@@ -245,14 +228,14 @@ def _select32(addresses, lengths, keep, out_indices, out_bits):  # type: ignore[
     state[1] = -1
     base = np.int64(0)
     for segment in range(addresses.size):
-        length = lengths[segment]
-        _scan32(addresses[segment], length, base, keep, state, indices, bits, histogram)
-        base += length
-    return _hand_over(indices, bits, state[0], keep, histogram, out_indices, out_bits)
+        _scan32(addresses[segment], lengths[segment], base, keep, state, indices, bits, histogram)
+        base += lengths[segment]
+    return _hand_over(indices, bits, state[0], histogram, out_indices, out_bits)
 
 
 @kernel
-def _hand_over(indices, bits, count, keep, histogram, out_indices, out_bits):  # type: ignore[no-untyped-def]
+def _hand_over(indices, bits, count, histogram, out_indices, out_bits):  # type: ignore[no-untyped-def]
+    keep = out_indices.size
     _shrink(indices, bits, count, keep, histogram)
     count = min(count, keep)
     for i in range(count):
@@ -280,7 +263,5 @@ def select(
     Returns:
         How many were found: all places, or all elements when the chunk has fewer.
     """
-    keep = out_indices.size
-    if kind == FLOAT32:
-        return int(_select32(addresses, lengths, keep, out_indices, out_bits))
-    return int(_select16(addresses, lengths, keep, out_indices, out_bits))
+    pick = _select32 if kind == FLOAT32 else _select16
+    return int(pick(addresses, lengths, out_indices, out_bits))

@@ -18,8 +18,7 @@ _POINTS = st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 0xFFFF), min
 
 def _through(x, y):
     out = np.empty(len(x), np.uint16)
-    work = np.empty((3, len(x)), np.uint32)
-    interpolate(np.array(x, np.uint32), np.array(y, np.uint32), INVERSES, work, out)
+    interpolate(np.array(x, np.int64), PRIME, np.array(y, np.uint16), INVERSES, out)
     return out
 
 

@@ -7,10 +7,10 @@ is kept in ``TOPLOC_REFERENCE_VENV`` (by default below the user's cache folder),
 import json
 import os
 import subprocess
-import sys
 import sysconfig
 import venv
 from pathlib import Path
+from typing import Self
 
 PACKAGE = "toploc==0.1.6"
 TIMER = Path(__file__).with_name("toploc_timer.py")
@@ -44,23 +44,40 @@ def _pip(python: Path, *arguments: str) -> None:
         raise RuntimeError(f"the reference could not be built: {done.stderr[-2000:]}")
 
 
-def time_reference(widths: tuple[int, ...], *, pinned: bool) -> dict[str, float]:
-    """Seconds per call of the reference: ``build_<H>``, ``verify_<H>`` and ``prefill``.
+class Reference:
+    """A process that has the reference and times it when asked, so that ours and it can be timed in turn.
 
-    ``pinned`` keeps the process on one core; its verification otherwise starts a thread per core.
+    ``pinned`` keeps it on one core; its verification otherwise starts a thread per core.
     """
-    order = json.dumps({"widths": widths, "pinned": pinned})
-    # Not from the repository's root: there ``toploc`` is ours.
-    done = subprocess.run(
-        [str(reference_python()), str(TIMER), order],
-        cwd=TIMER.parent,
-        env={**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1" if pinned else ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        print(done.stderr[-2000:], file=sys.stderr)
-        raise RuntimeError("the reference's timer failed")
-    times: dict[str, float] = json.loads(done.stdout)
-    return times
+
+    def __init__(self, *, pinned: bool) -> None:
+        environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+        # Not from the repository's root: there ``toploc`` is ours.
+        self._process = subprocess.Popen(
+            [str(reference_python()), str(TIMER), *(["pinned"] if pinned else [])],
+            cwd=TIMER.parent,
+            env={**environment, "PYTHONPATH": "", **({"OMP_NUM_THREADS": "1"} if pinned else {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def seconds(self, what: str, hidden: int, budget: float) -> float:
+        """Median seconds of one ``build``, ``verify`` or ``prefill`` at a width, timed for ``budget`` seconds.
+
+        Raises:
+            RuntimeError: the process ended.
+        """
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps([what, hidden, budget]) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError("the reference's timer failed")
+        return float(answer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()

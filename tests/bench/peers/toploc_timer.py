@@ -1,25 +1,27 @@
-"""Runs inside the reference's environment: times it and prints JSON. Imports nothing of this repository."""
+"""Runs inside the reference's environment: times what each line of its input names. Imports nothing of this repository.
+
+A line is JSON: what (``build``, ``verify``, ``prefill``), width, seconds; the answer is the median seconds of a call.
+"""
 
 import json
 import os
 import statistics
 import sys
 import time
-from functools import partial
 
-order = json.loads(sys.argv[1])
-if order["pinned"]:
+pinned = sys.argv[1:] == ["pinned"]
+if pinned:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 import torch  # noqa: E402
 
 import toploc  # noqa: E402
 
-if order["pinned"]:
+if pinned:
     torch.set_num_threads(1)
 
 
-def seconds(call, budget=1.0):
+def seconds(call, budget):
     """As tests.bench.toploc_proofs.typical."""
     call()
     times = []
@@ -35,20 +37,22 @@ def states(rows, hidden):
     return torch.randn(rows, hidden, generator=torch.Generator().manual_seed(hidden)).to(torch.bfloat16)
 
 
-def built(steps):
-    return toploc.build_proofs_bytes(steps, 32, 128, skip_prefill=True)
-
-
-found = {}
-for hidden in order["widths"]:
+def call_of(what, hidden):
+    if what == "prefill":
+        prompt = [states(2048, hidden)]
+        return lambda: toploc.build_proofs_bytes(prompt, 32, 128)
     chunk = states(32, hidden)
     steps = list(chunk)
-    proofs = built(steps)
-    if order["pinned"]:
-        found[f"build_{hidden}"] = seconds(partial(built, steps))
-    verify = partial(toploc.verify_proofs_bytes, chunk, proofs, 32, 128, skip_prefill=True)
-    found[f"verify_{hidden}"] = seconds(verify)
-if order["pinned"]:
-    prompt = [states(2048, 4096)]
-    found["prefill"] = seconds(lambda: toploc.build_proofs_bytes(prompt, 32, 128))
-print(json.dumps(found))
+
+    def build():
+        return toploc.build_proofs_bytes(steps, 32, 128, skip_prefill=True)
+
+    if what == "build":
+        return build
+    proofs = build()
+    return lambda: toploc.verify_proofs_bytes(chunk, proofs, 32, 128, skip_prefill=True)
+
+
+for line in sys.stdin:
+    what, hidden, budget = json.loads(line)
+    print(json.dumps(seconds(call_of(what, hidden), budget)), flush=True)
