@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,7 @@ def test_every_example_in_python_can_be_read(path: Path) -> None:
 
 def test_the_example_of_a_message_runs() -> None:
     (block,) = blocks(page("docs/architecture.md"), "python")
+    import_module("protocol.testing")  # or its own messages would be forgotten with the example's
     with REGISTRY.isolated():
         exec(compile(block, "architecture.md", "exec"), {"__name__": "example"})
 
