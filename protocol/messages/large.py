@@ -7,6 +7,7 @@ are the runtime's own either way, and whatever is out of the ordinary is left to
 
 from collections.abc import Mapping
 from dataclasses import MISSING
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from protocol.messages.fields import FieldSpec, Shape, check_length
@@ -69,8 +70,8 @@ class PlainFrame:
             for field in spec.fields
         )
 
-    def write(self, held: Mapping[str, Any]) -> bytes:
-        """The encoding of the values."""
+    def write(self, held: Mapping[str, Any], unknown: bytes | None = None) -> bytes:
+        """The encoding of the values, and of the fields of a newer version behind them."""
         pieces: list[bytes] = []
         for name, tag, kind, present in self._fields:
             value = held[name]
@@ -84,6 +85,8 @@ class PlainFrame:
                 pieces += (tag, varint(len(text)), text)
             else:
                 pieces += (tag, _SHORT[value] if value < 0x80 else varint(value))
+        if unknown:
+            pieces.append(unknown)
         return b"".join(pieces)
 
     def read(self, data: bytes) -> dict[str, Any] | None:
@@ -194,22 +197,19 @@ def cut_large(data: bytes, names: dict[int, str]) -> LargeValues | None:
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     """A varint and where it ends; a position beyond the data where it does not end."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if position >= len(data):
-            break
-        byte = data[position]
+    value = shift = 0
+    for byte in data[position : position + 10]:
         position += 1
-        value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, position
+            return value | byte << shift, position
+        value |= (byte & 0x7F) << shift
+        shift += 7
     return 0, len(data) + 1
 
 
+@lru_cache(1024)  # lengths and numbers of frames repeat, or are small
 def varint(value: int) -> bytes:
     """A number in protobuf's variable length."""
-    if value < 0x80:
-        return _SHORT[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

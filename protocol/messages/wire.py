@@ -33,11 +33,7 @@ def encode(message: Any) -> bytes:
     Raises:
         NodeError: ``E-WIRE-002`` if it is larger than its class allows.
     """
-    shape = _shape_of(type(message))
-    data = shape.serialize(message)
-    if len(data) > shape.max_bytes:
-        raise _too_large(shape.spec, len(data))
-    return data
+    return _shape_of(type(message)).encode(message)
 
 
 def decode(cls: type[T], data: bytes) -> T:
@@ -46,25 +42,17 @@ def decode(cls: type[T], data: bytes) -> T:
     Raises:
         NodeError: ``E-WIRE-002`` too large, ``E-WIRE-003`` not protobuf, ``E-WIRE-004`` a value breaks a bound.
     """
-    shape = _shape_of(cls)
-    size = len(data)
-    if size > shape.max_bytes:
-        raise _too_large(shape.spec, size)
-    large = None
-    if size >= LARGE:
-        if shape.plain is not None:
-            held = shape.plain.read(data)
-            if held is not None:
-                return shape.make(held)  # type: ignore[no-any-return]
-        large = cut_large(data, shape.bytes_by_number)
-    try:
-        wire = shape.factory.FromString(data if large is None else large.rest)
-    except (DecodeError, UnicodeDecodeError) as error:
-        raise NodeError(
-            Code.WIRE_MALFORMED, f"A {shape.spec.name} of {size} bytes is not valid protobuf."
-        ) from error
-    message: T = shape.from_wire(wire, None if large is None else large.values)
-    return message
+    return decoder(cls)(data)
+
+
+def encoder(cls: type[Any]) -> Callable[[Any], bytes]:
+    """:func:`encode` for one class, for a loop."""
+    return _shape_of(cls).encode
+
+
+def decoder(cls: type[T]) -> Callable[[bytes], T]:
+    """:func:`decode` for one class, for a loop."""
+    return _shape_of(cls).decode
 
 
 def _too_large(spec: Spec, size: int) -> NodeError:
@@ -88,6 +76,7 @@ class _WireShape:
 
     def __init__(self, spec: Spec, factory: type[Message], parts: "dict[type[Any], _WireShape]") -> None:
         self.spec = spec
+        self.cls = spec.cls
         self.factory = factory
         self.max_bytes = int(spec.max_bytes)
         self.plain = PlainFrame(spec) if PlainFrame.fits(spec) else None
@@ -98,6 +87,7 @@ class _WireShape:
         self.by_name = {field.name: field for field in spec.fields}
         self.readers: list[tuple[str, Callable[[Any], Any]]] = []
         self.own_check: Callable[[Any], None] | None = getattr(spec.cls, "__own_check__", None)
+        self._asks = bool(spec.groups) or self.own_check is not None
         for field in spec.fields:
             inner = parts[field.python] if field.kind == "message" else None
             if field.shape is Shape.MAP and inner is not None:
@@ -109,7 +99,34 @@ class _WireShape:
                 self.bytes_by_number[field.number] = field.name
             self.readers.append((field.name, _reader(spec.cls.__name__, field, inner)))
 
-    def serialize(self, message: Any) -> bytes:
+    def encode(self, message: Any) -> bytes:
+        """See :func:`encode`."""
+        data = self._serialize(message)
+        if len(data) > self.max_bytes:
+            raise _too_large(self.spec, len(data))
+        return data
+
+    def decode(self, data: bytes) -> Any:
+        """See :func:`decode`."""
+        size = len(data)
+        if size > self.max_bytes:
+            raise _too_large(self.spec, size)
+        large = None
+        if size >= LARGE:
+            if self.plain is not None:
+                held = self.plain.read(data)
+                if held is not None:
+                    return self._made(held)
+            large = cut_large(data, self.bytes_by_number)
+        try:
+            wire = self.factory.FromString(data if large is None else large.rest)
+        except (DecodeError, UnicodeDecodeError) as error:
+            raise NodeError(
+                Code.WIRE_MALFORMED, f"A {self.spec.name} of {size} bytes is not valid protobuf."
+            ) from error
+        return self.from_wire(wire, None if large is None else large.values)
+
+    def _serialize(self, message: Any) -> bytes:
         """The message's bytes.
 
         The runtime copies a large value several times while its buffer grows, at a tenth of the speed of memory. So
@@ -119,16 +136,15 @@ class _WireShape:
         if not self.bytes_by_number:
             return self.to_wire(message).SerializeToString(deterministic=True)
         held = message.__dict__
-        large = [
-            (name, number)
-            for number, name in self.bytes_by_number.items()
-            if held[name] is not None and len(held[name]) >= LARGE
-        ]
+        large = []
+        for number, name in self.bytes_by_number.items():
+            value = held[name]
+            if value is not None and len(value) >= LARGE:
+                large.append((name, number))
         if not large:
             return self.to_wire(message).SerializeToString(deterministic=True)
         if self.plain is not None:
-            unknown: bytes = held.get(_UNKNOWN, b"")
-            return self.plain.write(held) + unknown
+            return self.plain.write(held, held.get(_UNKNOWN))
         pieces: list[bytes] = []
         low = 0
         for name, number in large:
@@ -175,11 +191,11 @@ class _WireShape:
             held[_UNKNOWN] = _unknown_bytes(unknown)
         return self._asked(message)
 
-    def make(self, held: dict[str, Any]) -> Any:
+    def _made(self, held: dict[str, Any]) -> Any:
         """The message with these values, which have been read and bounded."""
-        message = object.__new__(self.spec.cls)
-        message.__dict__.update(held)
-        return self._asked(message)
+        message = object.__new__(self.cls)
+        object.__setattr__(message, "__dict__", held)
+        return self._asked(message) if self._asks else message
 
     def _asked(self, message: Any) -> Any:
         if self.groups:

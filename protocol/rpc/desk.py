@@ -15,7 +15,7 @@ from protocol import limits
 from protocol.envelope import ReplayWindow, Sealed, unseal
 from protocol.errors import Code, NodeError
 from protocol.messages.registry import Plane, Role, Spec
-from protocol.messages.wire import decode, encode
+from protocol.messages.wire import decode, encoder
 from protocol.rpc.carrier import Caller, Incoming, Read, Write
 from protocol.rpc.gate import Gate, Place, Strangers
 from protocol.rpc.progress import ProgressTimer
@@ -201,13 +201,14 @@ class Desk:
     ) -> None:
         cls, name, sent = spec.replies, spec.reply_name, self._endpoint.sent
         throttle = self._endpoint.throttle if spec.plane is Plane.BULK else None
+        frame_of = encoder(cls)  # type: ignore[arg-type]
         try:
             async for (
                 reply
             ) in replies:  # a loop for every frame: what it calls per frame is what a stream costs
                 if type(reply) is not cls:
                     raise TypeError(f"the handler of {spec.name} answered with a {type(reply).__name__}")
-                frame = encode(reply)
+                frame = frame_of(reply)
                 size = len(frame)
                 sent[name] += size
                 if throttle is not None:
@@ -218,6 +219,7 @@ class Desk:
                 timer.begin()
                 await write(frame)
                 timer.since = None
+                del frame  # before the next is made, which then finds the same memory, still in the cache
         finally:
             await replies.aclose()  # type: ignore[attr-defined]
 

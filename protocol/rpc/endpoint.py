@@ -14,7 +14,7 @@ from protocol.errors import Code, NodeError
 from protocol.identity import Signer, Verifier, verify
 from protocol.messages.declaration import Asks
 from protocol.messages.registry import Plane, Role, Spec, spec_of
-from protocol.messages.wire import decode, encode
+from protocol.messages.wire import decode, decoder, encode
 from protocol.rpc.channel import Dial, dial
 from protocol.rpc.conversation import both_ways
 from protocol.rpc.desk import Desk
@@ -309,12 +309,13 @@ class Endpoint:
         call = await link.open(
             spec.name, raw, version, progress or spec.timeout or limits.SEND_TIMEOUT, timeout
         )
-        replies, read = _replies(spec), call.read
+        read, reply_of = call.read, decoder(_replies(spec))
+        limited = spec.plane is Plane.BULK and self._download.rate is not None
         try:
             while (frame := await read()) is not None:
-                if spec.plane is Plane.BULK:
+                if limited:
                     await self._download.take(len(frame))  # what is not read is not sent: streams push back
-                yield decode(replies, frame)
+                yield reply_of(frame)
         finally:
             call.close()
 

@@ -1,5 +1,6 @@
 """The peer of the data plane's benchmarks: ``grpc.aio`` over mutual TLS with nothing of ours."""
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,7 +15,7 @@ _LARGEST = [("grpc.max_receive_message_length", 9 << 20), ("grpc.max_send_messag
 
 
 class BareGrpc:
-    """A channel to a server that echoes, and streams zeros."""
+    """A channel to a server that echoes, and streams."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._ask = channel.unary_unary("/bare/ask")
@@ -38,7 +39,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
     def __init__(self) -> None:
         self._methods = {
             "/bare/ask": grpc.unary_unary_rpc_method_handler(_echo),
-            "/bare/pull": grpc.unary_stream_rpc_method_handler(_zeros),
+            "/bare/pull": grpc.unary_stream_rpc_method_handler(_content),
         }
 
     def service(self, handler_call_details: Any) -> Any:
@@ -49,9 +50,9 @@ async def _echo(raw: bytes, context: Any) -> bytes:
     return raw
 
 
-async def _zeros(raw: bytes, context: Any) -> None:
+async def _content(raw: bytes, context: Any) -> None:
     size, count = map(int, raw.split())
-    data = bytes(size)
+    data = os.urandom(size)
     for _ in range(count):
         await context.write(data)
 

@@ -3,11 +3,12 @@
 The bare stream writes one buffer again and again and counts what it reads; ours makes a message of each chunk,
 encodes, decodes and bounds it, keeps the upload limit and the deadlines of progress. 1 MiB is the size of the frames
 that transfers use, 4 MiB that of an all-reduce's chunks; 64 KiB is for comparison. The streams run in turn, in
-an order that changes, and the ratio is the median of the pairs' ratios. Memory is what a stream of 512 MiB adds to the
-process while its reader stops for a moment after every chunk.
+an order that changes, and the ratio is the median of the pairs' ratios. Memory is what a stream of 512 MiB adds to
+what one of 128 MiB took, while its reader stops for a moment after every chunk.
 """
 
 import asyncio
+import os
 import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -53,8 +54,8 @@ class Pull(Asks[Chunk]):
 
 
 async def on_pull(message: Pull, context: Context) -> AsyncIterator[Chunk]:
-    """Streams zeros."""
-    data = memoryview(bytes(message.size))
+    """Streams what is really in memory: a buffer of zeros that nobody wrote to is one page, whatever its size."""
+    data = memoryview(os.urandom(message.size))
     for index in range(message.count):
         yield Chunk(index, data)
 
@@ -71,13 +72,18 @@ async def measure() -> tuple[dict[str, list[tuple[float, float]]], float]:
                     came += len(chunk.data)
             return came
 
+        async def slowly(count: int) -> int:
+            """Most resident bytes while ``count`` MiB come, and their reader stops after every chunk."""
+            most = 0
+            async with aclosing(caller.stream(server.peer_id, Pull(2**20, count))) as chunks:
+                async for _ in chunks:
+                    most = max(most, process.memory_info().rss)
+                    await asyncio.sleep(0.001)
+            return most
+
         process = psutil.Process()
-        await ours(2**20, 32)  # what the process needs once, whatever is transferred
-        before = most = process.memory_info().rss
-        async with aclosing(caller.stream(server.peer_id, Pull(2**20, PAYLOAD // 2**20))) as chunks:
-            async for _ in chunks:
-                most = max(most, process.memory_info().rss)
-                await asyncio.sleep(0.001)
+        before = await slowly(PAYLOAD // 2**22)  # what the process needs once, whatever is transferred
+        held = max(0, await slowly(PAYLOAD // 2**20) - before)
 
         speeds: dict[str, list[tuple[float, float]]] = {}
         for name, (size, count) in SIZES.items():
@@ -92,7 +98,7 @@ async def measure() -> tuple[dict[str, list[tuple[float, float]]], float]:
                     assert came == size * count
                 pairs.append((found[ours], found[bare.pull]))
             speeds[name] = pairs[WARM_UP:]
-        return speeds, most - before
+        return speeds, held
 
 
 def run() -> Measurement:
