@@ -1,6 +1,7 @@
 """The tables of ``docs/toploc.md``, written between its markers, and the numbers behind them as JSON."""
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tests.bench.measurement import seconds_per_call
+from tests.bench.toploc_proofs import typical
 from tests.eval.toploc.judging import TARGET, Jury, Row, halves, tokens_needed
 from tests.eval.toploc.pairs import (
     HONEST,
@@ -16,6 +17,7 @@ from tests.eval.toploc.pairs import (
     HONEST_FLOAT32,
     HONEST_MIXED,
     SIZE,
+    SPLIT,
     Pairs,
     Scheme,
     beyond,
@@ -34,7 +36,6 @@ PAGE = ROOT / "docs" / "toploc.md"
 BEGIN, END = "<!-- evidence: begin, written by `make eval-toploc` -->", "<!-- evidence: end -->"
 
 POLYNOMIAL = Scheme("polynomial", None)
-FLOAT32_SPLIT = 32
 
 
 def schemes() -> dict[str, Scheme]:
@@ -62,9 +63,9 @@ def judged(scheme: Scheme) -> list[Row]:
     rows += [jury.row("mixed", kind, pairs) for kind, pairs in mixed.items()]
     rows += [jury.row(*case) for case in mixed_dishonest(scheme)]
     exact = honest(scheme, HONEST_FLOAT32)
-    if sum(map(len, halves(exact, FLOAT32_SPLIT)[1].values())) >= 20:
+    if sum(map(len, halves(exact, SPLIT)[1].values())) >= 20:
         # Where both compute in float32, a policy of their own; the step of the projection stays what it was.
-        jury = Jury(scheme, exact, "float32", FLOAT32_SPLIT)
+        jury = Jury(scheme, exact, "float32")
         rows += [jury.row("fp32 throughout", kind, pairs) for kind, pairs in exact.items()]
         rows += [jury.row(*case) for case in float32_dishonest(scheme)]
     return rows
@@ -99,13 +100,14 @@ def costs(scheme: Scheme, policy: Policy) -> dict[str, float]:
     proofs = [proof if isinstance(proof, bytes) else proof.to_bytes() for proof in scheme.prove(chunk)]
     return {
         "bytes per token": len(proofs[0]) / SIZE,
-        "build, µs": 1e6 * seconds_per_call(lambda: scheme.prove(chunk)),
-        "check, µs": 1e6 * seconds_per_call(lambda: check(chunk, proofs, policy)),
+        "build, µs": 1e6 * typical(lambda: scheme.prove(chunk), 1.0),
+        "check, µs": 1e6 * typical(lambda: check(chunk, proofs, policy), 1.0),
     }
 
 
 def write(seconds: float) -> None:
-    """Judge everything that was computed; write the page and the JSON."""
+    """Judge everything that was computed (in ``seconds`` of processor time); write the page and the JSON."""
+    begin = time.process_time()
     found: dict[str, list[Row]] = {}
     policies: dict[str, Policy] = {}
     needed: dict[str, dict[str, int | None]] = {}
@@ -129,7 +131,8 @@ def write(seconds: float) -> None:
     text = "\n".join([
         *_main_table(found["polynomial"], found["projection, 16 directions"]),
         "",
-        f"Model work: {seconds / 60:.0f} minutes of processor time, one thread.",
+        f"Model work: {seconds / 60:.0f} minutes of processor time, one thread; judging it: "
+        f"{(time.process_time() - begin) / 60:.0f} more.",
         "",
         *_comparison(found, needed, costing),
     ])  # fmt: skip
