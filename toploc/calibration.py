@@ -25,6 +25,7 @@ _LEAST_SCALE = 0.02  # of the logarithm: a statistic that never varies still may
 _LEAST_TAIL = 1.0  # about what a normal distribution's highest tenth gives
 _ABOVE_HIGHEST = 1.1
 _FEW = 20
+_BY_CHANCE = 16.0  # mean square of residues' differences: of any two residues it is 21.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,11 @@ def calibrate(
         longest: longest run of chunks judged together, if honest sequences are long enough.
 
     Raises:
-        ValueError: fewer than 20 honest pairs, or an honest proof that cannot be compared at all.
+        ValueError: fewer than 20 honest pairs, an honest proof that cannot be compared at all or has nothing in common
+            with its activations, a target outside (0, 1), or ``longest`` below 1.
     """
+    if not 0 < target < 1 or longest < 1:
+        raise ValueError(f"target must be between 0 and 1 and longest at least 1, not {target} and {longest}")
     base = Policy(model, dtype, decode_batching_size, topk, projection=projection)
     halves = [
         {kind: pairs[: len(pairs) // 2] for kind, pairs in honest.items()},
@@ -102,6 +106,9 @@ def fit(honest: Mapping[str, Sequence[Pair]], base: Policy, *, target: float, lo
     if len(measured) < _FEW:
         raise ValueError(f"{len(measured)} honest pairs are too few, it takes {_FEW}")
     sequences = [compared for compared, _ in measured]
+    for compared, found in measured:
+        if _unrelated(compared, found):
+            raise ValueError("an honest proof has nothing in common with its activations")
     available = max(len(sequence) for sequence in sequences)
     levels = []
     for length in range(1, min(longest, available) + 1):
@@ -115,6 +122,14 @@ def fit(honest: Mapping[str, Sequence[Pair]], base: Policy, *, target: float, lo
     chunks = [chunk for _, found in measured for chunk in found]
     fitted = replace(base, levels=tuple(levels))
     return fitted if base.projection else replace(fitted, **_cut_offs(chunks, base))
+
+
+def _unrelated(compared: Sequence[Differences], found: Sequence[ChunkEvidence]) -> bool:
+    """Whether differences are those of chance: most points missing, or residues spread over all of their circle."""
+    if found:
+        return any(chunk.gross > chunk.differences.ulps.size / 2 for chunk in found)
+    points = np.concatenate([chunk.ulps for chunk in compared])
+    return float(np.mean(points**2)) > _BY_CHANCE
 
 
 def _cut_offs(chunks: Sequence[ChunkEvidence], base: Policy) -> dict[str, Any]:

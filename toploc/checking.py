@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from toploc.chunks import Activations, Picked, pick_chunks
+from toploc.chunks import Activations, Picked, check_type, pick_chunks
 from toploc.evidence import CLIP, ChunkEvidence, Differences, compare, modulus_doubt
 from toploc.field import PRIME
 from toploc.policy import Policy
@@ -63,6 +63,8 @@ def _width(activations: Activations) -> int:
         if activations.dim() != 2:
             raise ValueError(f"activations must be [T, H], not {tuple(activations.shape)}")
         return max(1, int(activations.shape[1]))
+    for step in activations:
+        check_type(step)
     widths = {step.shape[-1] if step.dim() else 0 for step in activations if step.numel()}
     if len(widths) > 1 or 0 in widths:
         raise ValueError(f"steps have different widths: {sorted(widths)}")

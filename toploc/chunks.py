@@ -44,11 +44,13 @@ def check_type(tensor: object) -> None:
     """Refuse what proofs are not made of.
 
     Raises:
-        TypeError: not a tensor, or not bfloat16, float16 or float32.
+        TypeError: not a tensor, not bfloat16, float16 or float32, sparse, or without memory of its own.
     """
     kind = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor)
     if kind not in _KINDS:
         raise TypeError(f"activations must be bfloat16, float16 or float32 tensors, not {kind}")
+    if isinstance(tensor, torch.Tensor) and (tensor.layout is not torch.strided or tensor.is_meta):
+        raise TypeError(f"activations must be dense tensors, not {tensor.layout} on {tensor.device}")
 
 
 def chunk_bounds(steps: int, decode_batching_size: int, skip_prefill: bool) -> list[tuple[int, int]]:
@@ -78,8 +80,10 @@ def pick_chunks(
     """
     if topk < 1:
         raise ValueError(f"topk must be at least 1, not {topk}")
-    if isinstance(activations, torch.Tensor) and activations.dim() == 0:
-        raise TypeError("activations must have at least one dimension")
+    if isinstance(activations, torch.Tensor):
+        check_type(activations)
+        if activations.dim() == 0:
+            raise TypeError("activations must have at least one dimension")
     bounds = chunk_bounds(len(activations), decode_batching_size, skip_prefill)
     return [pick(activations[start:stop], topk) for start, stop in bounds]
 
@@ -100,6 +104,8 @@ def pick(chunk: Activations, topk: int) -> Picked:
             check_type(tensor)
             raise TypeError(f"activations of one chunk must have one type, not {dtype} and {tensor.dtype}")
     if not all(map(_ON_CPU, tensors)):
+        for tensor in tensors:
+            check_type(tensor)
         return _pick_on_device(tensors, topk)
     kind = _KINDS[dtype]
     alive: list[torch.Tensor] = []
@@ -109,6 +115,7 @@ def pick(chunk: Activations, topk: int) -> Picked:
     else:
         addresses, lengths = [], []
         for tensor in tensors:
+            check_type(tensor)
             _append(tensor, addresses, lengths, alive)
     size = sum(lengths)
     keep = min(topk, size)

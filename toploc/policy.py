@@ -12,8 +12,22 @@ from toploc.evidence import POWERS
 from toploc.projection import Projection
 
 SCHEMA = 1
-_TUPLES = ("centre", "scale", "points", "tail_from", "tail_mean", "limit")
+_LEAST = 1e-9
+_TUPLES = {
+    "centre": -1e9, "scale": _LEAST, "points": 0, "tail_from": _LEAST, "tail_mean": _LEAST, "limit": _LEAST
+}  # fmt: skip
+"""A level's tuples, and the least that a number of each may be."""
 MAX_POLICY_BYTES = 1 << 20
+
+
+def _whole(name: str, value: object, least: int = 0) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+
+
+def _real(name: str, value: object, least: float = 0.0) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value < math.inf:
+        raise ValueError(f"{name} must be a number of at least {least:g}, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +40,16 @@ class Thresholds:
     exp_mismatches: int
     mant_err_mean: float
     mant_err_median: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is no bound.
+
+        Raises:
+            ValueError: not a number, or below 0.
+        """
+        _whole("exp_mismatches", self.exp_mismatches)
+        _real("mant_err_mean", self.mant_err_mean)
+        _real("mant_err_median", self.mant_err_median)
 
 
 PUBLISHED: Mapping[str, Thresholds] = {
@@ -65,6 +89,22 @@ class Level:
     tail_share: float
     runs: int
 
+    def __post_init__(self) -> None:
+        """Refuse what was never measured.
+
+        Raises:
+            ValueError: a number is missing, not finite or out of range.
+        """
+        for name in ("chunks", "runs"):
+            _whole(name, getattr(self, name), 1)
+        _real("tail_share", self.tail_share, _LEAST)
+        for name, least in _TUPLES.items():
+            values = getattr(self, name)
+            if len(values) != len(POWERS):
+                raise ValueError(f"{name} must have {len(POWERS)} numbers, not {len(values)}")
+            for value in values:
+                _real(name, value, least)
+
     def limits(self, runs: int) -> tuple[float, ...]:
         """The limits where the worst of so many runs is judged: each is a chance to err, and their rates add up."""
         each = zip(self.limit, self.tail_mean, POWERS, strict=True)
@@ -91,6 +131,17 @@ class Rate:
     total: int
     low: float
     high: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is no share.
+
+        Raises:
+            ValueError: not numbers, or below 0.
+        """
+        _whole("count", self.count)
+        _whole("total", self.total)
+        _real("low", self.low)
+        _real("high", self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +183,18 @@ class Policy:
         """Refuse what cannot be meant.
 
         Raises:
-            ValueError: a size below 1, or levels out of order.
+            ValueError: a size below 1, something that is not the number it should be, or levels out of order.
         """
-        if self.decode_batching_size < 1 or self.topk < 1:
-            raise ValueError("decode_batching_size and topk must be at least 1")
+        _whole("decode_batching_size", self.decode_batching_size, 1)
+        _whole("topk", self.topk, 1)
+        _whole("sign_mismatches", self.sign_mismatches)
+        if self.gross is not None:
+            _whole("gross", self.gross)
+        factor, more = self.repeats
+        _real("repeats", factor)
+        _whole("repeats", more)
+        if not isinstance(self.skip_prefill, bool):
+            raise ValueError(f"skip_prefill must be true or false, not {self.skip_prefill!r}")
         lengths = [level.chunks for level in self.levels]
         if lengths != sorted(set(lengths)) or any(length < 1 for length in lengths):
             raise ValueError("levels must be of ascending lengths")
@@ -164,7 +223,10 @@ class Policy:
         """
         if len(text) > MAX_POLICY_BYTES:
             raise ValueError(f"a policy has at most {MAX_POLICY_BYTES} bytes")
-        held = json.loads(text)
+        try:
+            held = json.loads(text)
+        except RecursionError:
+            raise ValueError("not a policy: nested too deeply") from None
         if not isinstance(held, dict) or held.pop("schema", None) != SCHEMA:
             raise ValueError(f"not a policy of schema {SCHEMA}")
         try:

@@ -50,6 +50,10 @@ class Projection:
         Raises:
             ValueError: dimensions or exponent out of range.
         """
+        if not isinstance(self.seed, str):
+            raise ValueError(f"seed must be a text, not {self.seed!r}")
+        if type(self.dimensions) is not int or type(self.step_exponent) is not int:
+            raise ValueError("dimensions and step_exponent must be whole numbers")
         if not 2 <= self.dimensions <= 254 or self.dimensions % 2:
             raise ValueError(f"dimensions must be even and from 2 to 254, not {self.dimensions}")
         if not -128 <= self.step_exponent <= 127:
@@ -62,12 +66,14 @@ class Projection:
         """With the step nearest to the honest difference of ``(prover, verifier)`` states of the same tokens.
 
         Raises:
-            ValueError: they do not differ at all.
+            ValueError: they do not differ at all, or are not of the same shape, or hold NaN or infinity.
         """
+        if any(ours.shape != theirs.shape for ours, theirs in honest):
+            raise ValueError("a pair of honest states is not of one shape")
         squares = [float((ours.float() - theirs.float()).square().mean()) for ours, theirs in honest]
         mean = sum(squares) / max(1, len(squares))
-        if not mean > 0:
-            raise ValueError("honest states that do not differ fit no step")
+        if not 0 < mean < math.inf:
+            raise ValueError(f"honest states whose mean square difference is {mean} fit no step")
         return cls(seed, dimensions, max(-128, min(127, round(math.log2(math.sqrt(mean))))))
 
     def project(self, rows: torch.Tensor) -> npt.NDArray[np.float32]:
@@ -153,7 +159,7 @@ def build_fingerprints(
 
     Raises:
         TypeError: not tensors of a supported type.
-        ValueError: ``decode_batching_size`` is below 1, or a prefill has more than 65,535 rows.
+        ValueError: ``decode_batching_size`` is below 1, a prefill has more than 65,535 rows, or widths differ.
     """
     chunks = chunk_rows(activations, decode_batching_size, skip_prefill)
     return [fingerprint(rows, projection).to_bytes() for rows in chunks]
@@ -175,5 +181,7 @@ def chunk_rows(activations: Activations, decode_batching_size: int, skip_prefill
         else:
             for step in chunk:
                 check_type(step)
+            if len({step.shape[-1] for step in chunk}) > 1:
+                raise ValueError("steps have different widths")
             rows.append(torch.cat([step.reshape(-1, step.shape[-1]) for step in chunk]))
     return rows

@@ -45,7 +45,8 @@ class _Sequence:
     proofs: list["Future[ProofPoly]"] = field(default_factory=list)
     prefilled: bool = False
     steps: int = 0
-    window: Any = None  # a tensor [decode_batching_size, H] once the first row came
+    window: Any = None  # a tensor [decode_batching_size, H] where rows wait for more
+    kind: tuple[torch.dtype, int] | None = None  # type and channels of the rows, once the first came
 
 
 class StreamingBuilder:
@@ -71,8 +72,8 @@ class StreamingBuilder:
         for name, value in (
             ("decode_batching_size", decode_batching_size), ("topk", topk), ("threads", threads), ("backlog", backlog)
         ):  # fmt: skip
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
         self._size = decode_batching_size
         self._topk = topk
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="toploc")
@@ -80,16 +81,19 @@ class StreamingBuilder:
         self._spare: list[torch.Tensor] = []
         self._spares = backlog
         self._lock = threading.Lock()
+        self._closed = False
         self._sequences: dict[Hashable, _Sequence] = {}
 
     def prefill(self, sequence: Hashable, states: torch.Tensor) -> None:
         """Prove a sequence's prompt: all its last hidden states ``[T, H]``, before any decode step.
 
         Raises:
-            ValueError: the sequence already has a prefill or decode steps.
+            ValueError: the sequence already has a prefill or decode steps, or the states are not ``[T, H]``.
             TypeError: as ``add``.
         """
         check_type(states)
+        if states.dim() != 2:
+            raise ValueError(f"states must be [T, H], not {tuple(states.shape)}")
         entry = self._entry(sequence)
         if entry.prefilled or entry.steps:
             raise ValueError(f"sequence {sequence!r} has already begun")
@@ -114,12 +118,14 @@ class StreamingBuilder:
         if rows.dim() != 2:
             raise ValueError(f"states must be [H] or [n, H], not {tuple(states.shape)}")
         entry = self._entry(sequence)
+        self._check_kind(entry, rows)
         first = entry.steps if step is None else step
         if first < 0 or first > entry.steps:
             raise ValueError(
                 f"sequence {sequence!r} has {entry.steps} steps; rows from step {first} leave a gap"
             )
         begin = entry.steps - first
+        entry.kind = (rows.dtype, rows.shape[1])
         while begin < rows.shape[0]:
             window = self._window(entry, rows)
             place = entry.steps % self._size
@@ -142,6 +148,9 @@ class StreamingBuilder:
             raise ValueError(f"{len(sequences)} sequences, but states {tuple(states.shape)}")
         if len(set(sequences)) != len(sequences):
             raise ValueError("a sequence occurs twice in one step")
+        check_type(states)
+        for sequence in sequences:  # all or none
+            self._check_kind(self._entry(sequence), states)
         for sequence, row in zip(sequences, states, strict=True):
             self.add(sequence, row)
 
@@ -183,18 +192,20 @@ class StreamingBuilder:
         """Go on with a sequence that was set aside, here or in another process.
 
         Raises:
-            ValueError: the sequence is already here, or ``state`` does not fit this builder's chunk size.
+            ValueError: the sequence is already here, ``state`` does not fit this builder's chunk size, or a proof in
+                it is none.
+            TypeError: its window is not of one of the three types.
         """
-        with self._lock:
-            if sequence in self._sequences:
-                raise ValueError(f"sequence {sequence!r} is already here")
         full, rest = divmod(state.steps, self._size)
         if len(state.proofs) != full + (not state.skip_prefill) or state.window.shape[0] != rest:
             raise ValueError(f"the suspended sequence was not cut into chunks of {self._size}")
-        entry = self._entry(sequence)
-        entry.prefilled = not state.skip_prefill
-        entry.proofs = [_done(ProofPoly.from_bytes(proof)) for proof in state.proofs]
-        entry.steps = full * self._size
+        if rest:
+            check_type(state.window)
+        proofs = [_done(ProofPoly.from_bytes(proof)) for proof in state.proofs]
+        entry = _Sequence(proofs, prefilled=not state.skip_prefill, steps=full * self._size)
+        with self._lock:
+            if self._sequences.setdefault(sequence, entry) is not entry:
+                raise ValueError(f"sequence {sequence!r} is already here")
         if rest:
             self.add(sequence, state.window)
 
@@ -205,7 +216,8 @@ class StreamingBuilder:
         return 0 if entry is None else entry.steps
 
     def close(self) -> None:
-        """Wait for the pool and stop it. Unfinished sequences are forgotten."""
+        """Wait for the pool and stop it. Unfinished sequences are forgotten, and no others are taken."""
+        self._closed = True
         self._pool.shutdown(wait=True)
         self._sequences.clear()
         self._spare.clear()
@@ -221,17 +233,23 @@ class StreamingBuilder:
         self.close()
 
     def _entry(self, sequence: Hashable) -> _Sequence:
+        if self._closed:
+            raise RuntimeError("the builder is closed")
         with self._lock:
             return self._sequences.setdefault(sequence, _Sequence())
 
+    @staticmethod
+    def _check_kind(entry: _Sequence, rows: torch.Tensor) -> None:
+        if entry.kind is None:
+            return
+        dtype, channels = entry.kind
+        if rows.dtype is not dtype:
+            raise TypeError(f"the sequence holds {dtype}, not {rows.dtype}")
+        if rows.shape[1] != channels:
+            raise ValueError(f"the sequence's rows have {channels} channels, not {rows.shape[1]}")
+
     def _window(self, entry: _Sequence, rows: torch.Tensor) -> torch.Tensor:
         if entry.window is not None:
-            if entry.window.dtype is not rows.dtype:
-                raise TypeError(f"the sequence holds {entry.window.dtype}, not {rows.dtype}")
-            if entry.window.shape[1] != rows.shape[1]:
-                raise ValueError(
-                    f"the sequence's rows have {entry.window.shape[1]} channels, not {rows.shape[1]}"
-                )
             window: torch.Tensor = entry.window
             return window
         shape = (self._size, rows.shape[1])

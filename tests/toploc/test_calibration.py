@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.toploc.worlds import pair
-from toploc import Policy, calibrate
+from toploc import Pair, Policy, Projection, build_fingerprints, calibrate
 from toploc.calibration import rate
 
 
@@ -61,6 +61,15 @@ def test_a_policy_survives_its_file(policy, tmp_path):
         lambda held: held.update(topk=0),
         lambda held: held.update(levels=[1]),
         lambda held: held.update(false_positives=[]),
+        lambda held: held.update(decode_batching_size=1.5),
+        lambda held: held.update(sign_mismatches=None),
+        lambda held: held.update(repeats=[float("nan"), 1]),
+        lambda held: held["thresholds"].update(exp_mismatches=float("nan")),
+        lambda held: held["levels"][0].update(limit=[float("nan")] * 8),
+        lambda held: held["levels"][0].update(scale=[0.0] * 8),
+        lambda held: held["levels"][0].update(centre=[0.0] * 7),
+        lambda held: held["false_negatives"]["shifted"].update(total="10"),
+        lambda held: held.update(projection={"seed": 1, "dimensions": 4, "step_exponent": 0}),
     ],
 )
 def test_a_file_that_is_no_policy_is_refused(policy, spoil):
@@ -70,7 +79,7 @@ def test_a_file_that_is_no_policy_is_refused(policy, spoil):
         Policy.from_json(json.dumps(held))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "null", "{", "x" * 2_000_000])
+@pytest.mark.parametrize("text", ["", "[]", "null", "{", "[" * 500_000, "x" * 2_000_000])
 def test_text_that_is_no_policy_is_refused(text):
     with pytest.raises(ValueError):
         Policy.from_json(text)
@@ -79,6 +88,24 @@ def test_text_that_is_no_policy_is_refused(text):
 def test_too_little_honest_work_is_refused():
     with pytest.raises(ValueError, match="too few"):
         calibrate({"batch": [pair(seed) for seed in range(19)]}, model="made up")
+
+
+def test_work_that_is_not_of_one_text_is_no_honest_work():
+    pairs = [pair(seed) for seed in range(20)]
+    crossed = [Pair(pairs[seed - 1].proofs, pairs[seed].activations) for seed in range(20)]
+    with pytest.raises(ValueError, match="nothing in common"):
+        calibrate({"batch": crossed}, model="made up")
+    projection = Projection(step_exponent=-4)
+    made = [Pair(build_fingerprints(p.activations, 32, projection, True), p.activations) for p in pairs]
+    other = Projection("another seed", step_exponent=-4)
+    with pytest.raises(ValueError, match="nothing in common"):
+        calibrate({"batch": made}, model="made up", projection=other)
+
+
+@pytest.mark.parametrize("wrong", [{"target": 0}, {"target": 1}, {"target": float("nan")}, {"longest": 0}])
+def test_what_no_policy_can_aim_at_is_refused(wrong):
+    with pytest.raises(ValueError, match="target"):
+        calibrate({"batch": []}, model="made up", **wrong)
 
 
 def test_published_cut_offs_exist_for_two_types():

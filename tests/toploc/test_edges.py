@@ -69,6 +69,13 @@ def test_other_types_are_refused_by_name(steps):
         toploc.build_proofs([*steps[:3], steps[4].float()], 32, 128, skip_prefill=True)
     with pytest.raises(TypeError):
         toploc.build_proofs(torch.tensor(1.0), 32, 128)
+    for wrong in (steps.to_sparse(), steps.to("meta")):
+        for activations in (wrong, [steps[0], wrong]):
+            with pytest.raises(TypeError, match="dense"):
+                toploc.build_proofs(activations, 32, 128, skip_prefill=True)
+    for wrong in ([1, 2], [steps[0], None], None):
+        with pytest.raises(TypeError):
+            toploc.check(wrong, [b""], toploc.Policy.published())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The streaming builder gives the proofs of the whole, however the steps arrive."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -156,8 +157,35 @@ def test_rows_must_stay_of_one_kind(builder):
         builder.add_batch(["a", "a"], _steps(2))
     with pytest.raises(ValueError, match="sequences"):
         builder.add_batch(["a"], _steps(2))
-    with pytest.raises(ValueError, match="at least 1"):
-        StreamingBuilder(threads=0)
+    builder.add("a", _steps(29))
+    with pytest.raises(ValueError, match="channels"):  # at the border of a chunk, too
+        builder.add("a", _steps(1)[:, :10])
+    builder.add("narrow", _steps(1)[:, :10])
+    with pytest.raises(ValueError, match="channels"):
+        builder.add_batch(["b", "narrow"], _steps(2))
+    assert builder.steps("b") == 0, "all of a batch or none of it"
+    for wrong in (0, 1.5, None):
+        with pytest.raises(ValueError, match="at least 1"):
+            StreamingBuilder(threads=wrong)
+
+
+def test_a_closed_builder_takes_nothing(builder):
+    builder.add("a", _steps(31))
+    builder.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        builder.add("a", _steps(1))
+
+
+def test_a_suspended_sequence_that_is_none_leaves_nothing_behind(builder):
+    builder.add("a", _steps(40))
+    state = builder.suspend("a")
+    with pytest.raises(ValueError):
+        builder.resume("a", replace(state, proofs=(b"x",)))
+    with pytest.raises(TypeError):
+        builder.resume("a", replace(state, window=state.window.double()))
+    builder.resume("a", state)
+    builder.add("a", _steps(64)[40:])
+    assert builder.finish("a") == _whole(_steps(64))
 
 
 def test_float32_streams_give_the_same_proofs(builder):
