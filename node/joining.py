@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,16 +11,19 @@ from diloco.member.admission import read_admission
 from diloco.member.setting import Emit
 from diloco.store.files import read_whole, write_whole
 from node.machine import software_version
-from node.messages import AskAdmission
+from node.messages import AskAdmission, AskGenesis
 from node.network import PROTOCOL, Network
 from node.roles.coordinator import Coordinator
+from protocol.directory import PeerRecord
 from protocol.errors import Code, NodeError
+from protocol.rpc import Endpoint
 from protocol.units import PeerId
 
 GENESIS_FILE = "genesis.json"
 ADMISSION_FILE = "admission.bin"
 
 _PATIENCE = timedelta(seconds=30)
+_GENESIS_LIMIT = 32 * 2**20
 
 _OUT_OF_REACH = (Code.NET_UNREACHABLE, Code.NET_TIMEOUT)
 """What a dead coordinator gives while its record is still there."""
@@ -58,8 +61,8 @@ async def find_run(network: Network, folder: Path, join: tuple[str, ...], say: S
     say("joining", "genesis", "Fetching the run's description from the peer that --join names.")
     trusted = tuple(PeerId(address.rsplit("/p2p/", 1)[1]) for address in join if "/p2p/" in address)
     await network.publish()
-    record = await network.wait_for(trusted, _PATIENCE)
-    data = await network.fetch_genesis(record.peer, record.run, _PATIENCE)
+    record = await _wait_for(network, trusted, _PATIENCE)
+    data = await _fetch_genesis(network.endpoint, record.peer, record.run, _PATIENCE)
     genesis = Genesis.parse(data)
     if genesis.run_id != record.run:
         raise NodeError(
@@ -67,6 +70,65 @@ async def find_run(network: Network, folder: Path, join: tuple[str, ...], say: S
         )
     write_whole(folder / GENESIS_FILE, [data])
     return genesis
+
+
+async def _wait_for(network: Network, peers: tuple[PeerId, ...], patience: timedelta) -> PeerRecord:
+    """The record of one of the peers that the operator of this node trusts to show the run.
+
+    Raises:
+        NodeError: ``E-DIR-002`` when none of them appears among the members; ``E-NET-009`` for another version.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + patience.total_seconds()
+    while True:
+        await network.look()
+        for peer in peers:
+            record = network.members.get(peer)
+            if record is None:
+                continue
+            if record.protocol != PROTOCOL:
+                raise NodeError(
+                    Code.NET_VERSION,
+                    f"The run speaks protocol {record.protocol} (package {record.software}); this node "
+                    f"speaks {PROTOCOL} (package {software_version()}).",
+                    fix=f"Install intellect-node {record.software}.",
+                    peer=peer,
+                )
+            return record
+        if loop.time() > end:
+            raise NodeError(
+                Code.DIR_BOOTSTRAP,
+                f"{peers[0]} answers in the directory but has no record as a member of any run.",
+                fix="Give --join the address of a node that takes part in the run.",
+            )
+        await asyncio.sleep(0.5)
+
+
+async def _fetch_genesis(endpoint: Endpoint, peer: PeerId, run: str, patience: timedelta) -> bytes:
+    """The genesis of a run, from a member; the caller checks its hash.
+
+    Raises:
+        NodeError: The peer did not answer for ``patience``, or sent too much.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + patience.total_seconds()
+    while True:
+        data = bytearray()
+        try:
+            question = AskGenesis(run=run)
+            async with aclosing(endpoint.stream(peer, question, progress=timedelta(seconds=10))) as parts:
+                async for part in parts:
+                    data += part.data
+                    if len(data) > _GENESIS_LIMIT:
+                        raise NodeError(
+                            Code.CFG_GENESIS_INVALID, "The genesis that came is too large.", peer=peer
+                        )
+            return bytes(data)
+        except NodeError as error:
+            # until the peer has seen this node's record it does not know its certificate
+            if not error.retriable or loop.time() > end:
+                raise
+            await asyncio.sleep(0.5)
 
 
 def read_genesis(folder: Path) -> Genesis:

@@ -1,19 +1,17 @@
 """A node among its peers: directory, trust and data plane, kept in step by a loop that reads records."""
 
 import asyncio
-import json
 import secrets
 import time
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
 from diloco.member.admission import Admission, read_admission
 from diloco.member.setting import Emit
-from diloco.store.files import write_whole
 from node.gossip import NodeGossip
 from node.machine import software_version
-from node.messages import AskGenesis
+from node.remembered import Remembered
 from node.ways import Ways, outward
 from protocol.directory import DataPlane, Directory, PeerRecord, RelayService
 from protocol.envelope import Sealed, seal
@@ -37,11 +35,7 @@ _LOOK = timedelta(seconds=1)
 _LIFETIME = timedelta(minutes=4)
 _RENEW = timedelta(minutes=1)
 _REMEMBER = timedelta(minutes=1)
-_PEERS_FILE = "peers.json"
-_PEERS_KEPT = 256
-_RELAYS_FILE = "relays.json"
 _RELAY_ROLE = "relay"
-_GENESIS_LIMIT = 32 * 2**20
 
 
 class Network:
@@ -93,6 +87,7 @@ class Network:
         self.ways = Ways(self.trust, emit, outward=outward(listen.host), announced=announced, wanted=reach)
         self.boot = secrets.token_bytes(16)
         self._folder, self._emit = folder, emit
+        self._remembered = Remembered(folder)
         self._listen, self._directory_port, self._announce = listen, directory_port, announce
         self._tls = make_certificate(identity.peer_id)
         self.endpoint = Endpoint(
@@ -130,7 +125,7 @@ class Network:
         """
         await self.endpoint.start()
         self._bootstrap = bootstrap
-        known = [address for address in self._known_addresses() if not address.endswith(self.me)]
+        known = [address for address in self._remembered.peers() if not address.endswith(self.me)]
         await self._start_directory(() if known and resumes else bootstrap)
 
     async def _start_directory(self, bootstrap: tuple[str, ...] = ()) -> None:
@@ -146,7 +141,7 @@ class Network:
             listen=Address(self._listen.host, self._directory_port),
             announce=self._announce or None,
             bootstrap=bootstrap,
-            hints=tuple(dict.fromkeys((*self._bootstrap, *self._known_addresses()))),
+            hints=tuple(dict.fromkeys((*self._bootstrap, *self._remembered.peers()))),
             progress=lambda sentence: self._emit("directory.starting", sentence=sentence),
             program=self._program,
             data=DataPlane(self.endpoint.address, self._tls.fingerprint),
@@ -289,21 +284,8 @@ class Network:
                     self.trust.learn(record.peer, record.certificate_pem, control, bulk=bulk)
         if self.gossip is not None:
             self.gossip.learn(self.members.values(), self.banned)
-        self._remember_addresses()
-        relays = self._known_relays()
-        if relays and set(relays) != set(self._read_addresses(_RELAYS_FILE)):
-            with suppress(NodeError):
-                write_whole(self._folder / _RELAYS_FILE, [json.dumps(relays).encode()])
-
-    def _remember_addresses(self) -> None:
-        """Keep where members are on disk, those that left last as well: after a stop of all they are the way back."""
-        known = self._known_addresses()
-        now = [address for record in self.members.values() for address in record.multiaddrs]
-        here = {_peer_in(address) for address in now}
-        addresses = [*now, *(address for address in known if _peer_in(address) not in here)][:_PEERS_KEPT]
-        if now and sorted(addresses) != sorted(known):
-            with suppress(NodeError):
-                write_whole(self._folder / _PEERS_FILE, [json.dumps(addresses).encode()])
+        self._remembered.keep_peers([each for record in self.members.values() for each in record.multiaddrs])
+        self._remembered.keep_relays(self._known_relays())
 
     # ---- ways
 
@@ -335,7 +317,7 @@ class Network:
             if _RELAY_ROLE in record.roles and record.peer != self.me
             for address in record.multiaddrs
         ]
-        return tuple(dict.fromkeys([*seen, *self._read_addresses(_RELAYS_FILE)]))[:16]
+        return self._remembered.relays(seen)
 
     def _ours(self, record: Sealed[PeerRecord]) -> bool:
         """Whether a member's record is of this run and its admission holds; any, while the run is not known."""
@@ -359,78 +341,3 @@ class Network:
         if self._operator is None or record is None or peer in self.banned:
             return False
         return audience == "member" or audience.removeprefix("role:") in record.roles
-
-    def _known_addresses(self) -> tuple[str, ...]:
-        return self._read_addresses(_PEERS_FILE)
-
-    def _read_addresses(self, name: str) -> tuple[str, ...]:
-        try:
-            addresses = json.loads((self._folder / name).read_bytes())
-            return tuple(str(address) for address in addresses)[:_PEERS_KEPT]
-        except (OSError, ValueError, TypeError):
-            return ()
-
-    # ---- joining
-
-    async def wait_for(self, peers: tuple[PeerId, ...], patience: timedelta) -> PeerRecord:
-        """The record of one of the peers that the operator of this node trusts to show the run.
-
-        Raises:
-            NodeError: ``E-DIR-002`` when none of them appears among the members; ``E-NET-009`` for another version.
-        """
-        loop = asyncio.get_running_loop()
-        end = loop.time() + patience.total_seconds()
-        while True:
-            await self.look()
-            for peer in peers:
-                record = self.members.get(peer)
-                if record is None:
-                    continue
-                if record.protocol != PROTOCOL:
-                    raise NodeError(
-                        Code.NET_VERSION,
-                        f"The run speaks protocol {record.protocol} (package {record.software}); this node "
-                        f"speaks {PROTOCOL} (package {software_version()}).",
-                        fix=f"Install intellect-node {record.software}.",
-                        peer=peer,
-                    )
-                return record
-            if loop.time() > end:
-                raise NodeError(
-                    Code.DIR_BOOTSTRAP,
-                    f"{peers[0]} answers in the directory but has no record as a member of any run.",
-                    fix="Give --join the address of a node that takes part in the run.",
-                )
-            await asyncio.sleep(0.5)
-
-    async def fetch_genesis(self, peer: PeerId, run: str, patience: timedelta) -> bytes:
-        """The genesis of a run, from a member; the caller checks its hash.
-
-        Raises:
-            NodeError: The peer did not answer for ``patience``, or sent too much.
-        """
-        loop = asyncio.get_running_loop()
-        end = loop.time() + patience.total_seconds()
-        while True:
-            data = bytearray()
-            try:
-                question = AskGenesis(run=run)
-                async with aclosing(
-                    self.endpoint.stream(peer, question, progress=timedelta(seconds=10))
-                ) as parts:
-                    async for part in parts:
-                        data += part.data
-                        if len(data) > _GENESIS_LIMIT:
-                            raise NodeError(
-                                Code.CFG_GENESIS_INVALID, "The genesis that came is too large.", peer=peer
-                            )
-                return bytes(data)
-            except NodeError as error:
-                # until the peer has seen this node's record it does not know its certificate
-                if not error.retriable or loop.time() > end:
-                    raise
-                await asyncio.sleep(0.5)
-
-
-def _peer_in(address: str) -> str:
-    return address.rsplit("/p2p/", 1)[-1]
