@@ -28,6 +28,7 @@ def common_options(keepalive: timedelta) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", most),
         ("grpc.max_send_message_length", most),
+        ("grpc.compression_enabled_algorithms_bitset", 1),  # none: nothing is inflated before it is bounded
         ("grpc.keepalive_time_ms", milliseconds(keepalive)),
         ("grpc.keepalive_timeout_ms", milliseconds(2 * keepalive)),
         # a minute unless it is said here too, whatever the line above says
@@ -131,9 +132,18 @@ class Link:
         if method is None:
             method = self._methods[name] = self.channel.unary_unary(METHOD_PREFIX + name)
         try:
-            answer: bytes = await method(raw, timeout=timeout.total_seconds(), metadata=_metadata(version))
+            answer: bytes | None = await method(
+                raw, timeout=timeout.total_seconds(), metadata=_metadata(version)
+            )
         except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.CancelledError) as error:
             raise self.failure(error, name) from error
+        if answer is None:  # gRPC takes a call that ends well for one that was answered
+            raise NodeError(
+                Code.WIRE_MALFORMED,
+                f"{self.peer} ended {name} without an answer.",
+                peer=self.peer,
+                message=name,
+            )
         return answer
 
     async def open(

@@ -52,10 +52,6 @@ class GrpcCarrier:
             ("grpc.max_allowed_incoming_connections", limits.MAX_CONNECTIONS),
             ("grpc.max_concurrent_streams", 2 * limits.MAX_CALLS_PER_PEER),
             ("grpc.max_metadata_size", int(limits.MAX_METADATA)),
-            (
-                "grpc.compression_enabled_algorithms_bitset",
-                1,
-            ),  # none: nothing is inflated before it is bounded
         ]
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=limits.MAX_CALLS)
         server.add_generic_rpc_handlers((router,))
