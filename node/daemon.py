@@ -18,7 +18,7 @@ from diloco.member.admission import seats
 from diloco.member.member import Member
 from diloco.member.setting import Setting, anchor_of, codec_of, rules_of, timing_of
 from diloco.outer_state import OuterState
-from diloco.rounds.planning import Rules
+from diloco.rounds.rules import Rules
 from diloco.store.files import write_whole
 from diloco.store.ledger import Ledger
 from node import machine

@@ -7,8 +7,8 @@ from datetime import timedelta
 from diloco.member.messages import AskLedger
 from diloco.member.setting import Setting
 from diloco.rounds.certificate import Certified, certify
-from diloco.rounds.planning import parse_value, value_digest
 from diloco.rounds.statements import START_ROUND, Decided, Reset, Start, Value, Vote
+from diloco.rounds.values import parse_value, value_digest
 from diloco.store.ledger import Ledger, to_message
 from protocol.envelope import unseal
 from protocol.errors import Code, NodeError

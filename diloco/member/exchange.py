@@ -14,9 +14,10 @@ from diloco.reduce.gathering import Setting as ReduceSetting
 from diloco.reduce.messages import Header
 from diloco.reduce.reduction import Reduction
 from diloco.rounds.events import Event, Held, Reduce, Reduced, Unheld
-from diloco.rounds.planning import Plan, parse_value
+from diloco.rounds.roster import Plan
 from diloco.rounds.state import State
 from diloco.rounds.statements import Reassign
+from diloco.rounds.values import parse_value
 from protocol.envelope import Sealed, unseal
 from protocol.errors import NodeError
 from protocol.units import PeerId

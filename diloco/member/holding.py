@@ -17,7 +17,7 @@ from diloco.reduce.checks import check_reduced
 from diloco.reduce.contribution import Frozen
 from diloco.reduce.messages import Frame, PullContribution, PullNamed, PullReduced
 from diloco.reduce.reduction import Reduction
-from diloco.rounds.planning import Plan
+from diloco.rounds.roster import Plan
 from diloco.rounds.statements import Value
 from diloco.store.ledger import Ledger
 from diloco.store.reduced import ReducedStore

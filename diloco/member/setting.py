@@ -13,7 +13,7 @@ from diloco.creation import grid_of
 from diloco.genesis import Genesis
 from diloco.layout import Grid
 from diloco.member.admission import read_admission
-from diloco.rounds.planning import Rules, Seat
+from diloco.rounds.rules import Rules, Seat
 from diloco.rounds.state import Timing
 from diloco.rounds.statements import Close, Lease, Order, Ready
 from protocol.clock import monotonic

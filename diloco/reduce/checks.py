@@ -8,7 +8,7 @@ from diloco import merkle
 from diloco.codec import Codec
 from diloco.norm import squared_norm
 from diloco.reduce.messages import Frame
-from diloco.rounds.planning import Plan, included
+from diloco.rounds.roster import Plan, included
 from diloco.rounds.statements import ReducedChunk
 from protocol.errors import Code, NodeError
 

@@ -15,7 +15,7 @@ from diloco.layout import Grid
 from diloco.reduce.checks import check_contribution
 from diloco.reduce.contribution import Frozen
 from diloco.reduce.messages import Frame, Header, PullContribution
-from diloco.rounds.planning import Plan, bitmap
+from diloco.rounds.roster import Plan, bitmap
 from protocol.clock import monotonic
 from protocol.envelope import Sealed
 from protocol.errors import Code, NodeError

@@ -6,7 +6,7 @@ Each is a rule of ``docs/rounds.md``; the machine tries them in the order of thi
 from collections.abc import Mapping
 from dataclasses import replace
 
-from diloco.rounds import moves, planning
+from diloco.rounds import moves, planning, roster
 from diloco.rounds.certificate import certify
 from diloco.rounds.events import (
     Fetch,
@@ -14,9 +14,9 @@ from diloco.rounds.events import (
     Say,
 )
 from diloco.rounds.moves import Step, give_up
-from diloco.rounds.planning import value_digest
 from diloco.rounds.state import Ballot, State
 from diloco.rounds.statements import Proposal, Ready, Vote
+from diloco.rounds.values import value_digest
 from protocol.errors import NodeError
 from protocol.messages import spec_of
 
@@ -85,7 +85,7 @@ def follow(state: State, now: float) -> Step:
         )
         if higher and 3 * len(higher) >= len(voters):
             return adopt_and_speak(state, higher[-1], now)
-    base = planning.base_of(state.value, {p: s.message for p, s in state.readys.items()})
+    base = roster.base_of(state.value, {p: s.message for p, s in state.readys.items()})
     if base is not None and state.base is not None and base != state.base and state.resynced != base:
         return replace(state, resynced=base), [Resync(base)]
     return state, []
@@ -154,7 +154,7 @@ def lead(state: State, now: float) -> Step:
         return take_up(state, attempt, choice.value, listed)
     if state.missing() and now < state.ready_deadline():
         return state, []
-    if planning.base_of(state.value, listed) is None:
+    if roster.base_of(state.value, listed) is None:
         return state, []
     return propose(state, attempt, listed)
 
@@ -190,7 +190,7 @@ def take_up(state: State, attempt: int, data: bytes, listed: Mapping[str, Ready]
         }
         if (
             planning.quorum_of(state.value, others, attempt)
-            and planning.base_of(state.value, others) is not None
+            and roster.base_of(state.value, others) is not None
         ):
             return propose(state, attempt, others)
         return give_up(state, attempt, "bytes lost")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from diloco.rounds.certificate import Certified
-from diloco.rounds.planning import Plan
+from diloco.rounds.roster import Plan
 from diloco.rounds.statements import Close, Order, Pass, Proposal, Ready, ReducedChunk, Vote
 from protocol.envelope import Sealed
 

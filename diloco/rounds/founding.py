@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from diloco.rounds.electorate import draw_order
 from diloco.rounds.leases import Ledger, assign, settle
-from diloco.rounds.planning import Rules
+from diloco.rounds.rules import Rules
 from diloco.rounds.statements import START_ROUND, Elector, Value
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from diloco.rounds import moves, planning
+from diloco.rounds import moves, planning, roster
 from diloco.rounds.events import (
     Abandon,
     Answer,
@@ -29,9 +29,9 @@ from diloco.rounds.events import (
     Unheld,
 )
 from diloco.rounds.moves import Step
-from diloco.rounds.planning import value_digest
 from diloco.rounds.state import State
 from diloco.rounds.statements import Close, Pass, Proposal, Ready, Vote
+from diloco.rounds.values import parse_value, value_digest
 from protocol.envelope import Sealed
 from protocol.errors import NodeError
 from protocol.messages import encode
@@ -180,7 +180,7 @@ def _on_proposal(state: State, sealed: Sealed[Proposal], now: float) -> Step:
     except (NodeError, ValueError) as error:
         return state, [Note("proposal.refused", (("leader", sealed.sender), ("reason", str(error))))]
     choice = planning.choose(state.rules, state.value, state.tip.digest, readys)
-    plan = planning.make_plan(state.rules, state.value, readys) if choice.kind == "free" else None
+    plan = roster.make_plan(state.rules, state.value, readys) if choice.kind == "free" else None
     if choice.kind == "torn" or (choice.kind == "free" and plan is None):
         return state, [
             Note("proposal.refused", (("leader", sealed.sender), ("reason", "it leads to no value")))
@@ -245,7 +245,7 @@ def _on_close(state: State, sealed: Sealed[Close], now: float) -> Step:
 
 def check_close(state: State, close: Close) -> None:
     """Recompute a free value; one that was taken up is checked for its chain and against the proposal (rule 4)."""
-    value = planning.parse_value(close.value)
+    value = parse_value(close.value)
     if (value.epoch, value.round, value.previous) != (state.epoch, state.round, state.tip.digest):
         raise ValueError("the value does not follow this member's last one")
     if state.proposal is None or state.proposal.message.attempt != close.attempt:

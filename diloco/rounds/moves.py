@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from diloco.rounds import planning
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import (
     Abandon,
@@ -11,9 +10,10 @@ from diloco.rounds.events import (
     Persist,
     Say,
 )
-from diloco.rounds.planning import value_digest
+from diloco.rounds.roster import included
 from diloco.rounds.state import Ballot, State
 from diloco.rounds.statements import Close, Pass
+from diloco.rounds.values import value_digest
 
 Step = tuple[State, list[Effect]]
 """The state after, and effects in the order in which they are to be carried out."""
@@ -42,7 +42,7 @@ def commit(state: State, certified: Certified, now: float) -> Step:
     """Go to the next round; a contribution that is not in the value is kept while its lease goes on (rule 7)."""
     value = certified.value
     spent = any(
-        entry.peer == state.me and any(planning.included(chunk, i) for chunk in value.chunks)
+        entry.peer == state.me and any(included(chunk, i) for chunk in value.chunks)
         for i, entry in enumerate(value.roster)
     )
     after = state_after(state, certified, now)

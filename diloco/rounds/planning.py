@@ -1,12 +1,7 @@
 """From Readys to a value: pure functions that the leader computes and every member recomputes (rules 3, 4, 10)."""
 
-import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
-
-from blake3 import blake3
 
 from diloco.rounds.electorate import (
     is_quorum,
@@ -16,92 +11,12 @@ from diloco.rounds.electorate import (
     next_tie_breaker,
 )
 from diloco.rounds.leases import Ledger, assign, settle
-from diloco.rounds.statements import (
-    Boot,
-    Close,
-    Contributor,
-    Ghost,
-    Order,
-    Ready,
-    ReducedChunk,
-    Taken,
-    Value,
-)
-from protocol.envelope import Sealed
+from diloco.rounds.orders import take_orders
+from diloco.rounds.roster import Plan, included, partial_tokens
+from diloco.rounds.rules import Rules
+from diloco.rounds.statements import Boot, Close, Ghost, Ready, ReducedChunk, Value
+from diloco.rounds.values import parse_value
 from protocol.errors import NodeError
-from protocol.messages import decode, encode
-
-_MOST_TAKEN = 64  # operator orders that one value takes up; the others wait for the next
-
-
-@dataclass(frozen=True)
-class Seat:
-    """What an admission says about its holder, as far as rounds need it.
-
-    Attributes:
-        seated: Whether the holder may vote.
-        digest: Hash of the admission; newcomers enter in its order.
-    """
-
-    seated: bool
-    digest: bytes
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What the genesis fixes about rounds, and the verifiers that the pure functions need.
-
-    Attributes:
-        run: Run id.
-        rounds: Rounds after which the run is complete; 0 for no end.
-        chunk_sizes: Values per chunk of the grid.
-        samples: Sample positions that a member is leased per round.
-        tokens_per_sample: Tokens in one sample.
-        weight_cap: Most weight of one contributor, as a multiple of the roster's median.
-        open_share: Most weight of all members without a seat together, as a share of the round's.
-        max_voters: Most seats that vote.
-        ghost_rounds: Values for which a newcomer follows before it contributes.
-        unseal_ready: Verifies the envelope of a Ready and decodes it; raises ``NodeError``.
-        unseal_close: Verifies the envelope of a Close and decodes it; raises ``NodeError``.
-        unseal_order: Verifies the envelope of an operator's order and decodes it; raises ``NodeError``.
-        seat_of: Verifies an admission for a peer; None when it is not one.
-    """
-
-    run: str
-    rounds: int
-    chunk_sizes: tuple[int, ...]
-    samples: int
-    tokens_per_sample: int
-    weight_cap: int
-    open_share: float
-    max_voters: int
-    ghost_rounds: int
-    unseal_ready: Callable[[bytes], Sealed[Ready]]
-    unseal_close: Callable[[bytes], Sealed[Close]]
-    unseal_order: Callable[[bytes], Sealed[Order]]
-    seat_of: Callable[[bytes, str], Seat | None]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a free proposal means.
-
-    Attributes:
-        base: State digest of the round.
-        roster: Contributors, ordered by peer id.
-        owners: Owner of each chunk.
-        readys: The Ready of every listed peer.
-    """
-
-    base: bytes
-    roster: tuple[Contributor, ...]
-    owners: tuple[str, ...]
-    readys: Mapping[str, Ready]
-
-
-def value_digest(value: bytes) -> bytes:
-    """The digest by which values are chained and voted on."""
-    return blake3(b"intellect.value\0" + value).digest()
 
 
 def leaders(rules: Rules, tip: Value) -> list[str]:
@@ -109,16 +24,6 @@ def leaders(rules: Rules, tip: Value) -> list[str]:
     failed = {*tip.failed_leaders, *tip.failed_last, *tip.failed_before}
     failed |= {elector.peer for elector in tip.electorate if elector.absent}
     return leader_order(rules.run, tip.round + 1, tip.beacon, tip.electorate, failed)
-
-
-def base_of(tip: Value, readys: Mapping[str, Ready]) -> bytes | None:
-    """The state digest that a quorum of the electorate reports (rule 12), if any."""
-    for base, _ in Counter(ready.base for ready in readys.values()).most_common():
-        if is_quorum(
-            [peer for peer, ready in readys.items() if ready.base == base], tip.electorate, tip.tie_breaker
-        ):
-            return base
-    return None
 
 
 def quorum_of(tip: Value, readys: Mapping[str, Ready], attempt: int) -> bool:
@@ -168,81 +73,6 @@ def has_voted(rules: Rules, tip: Value, tip_digest: bytes, peer: str, ready: Rea
         return False
     asked = Close(epoch=ready.epoch, round=ready.round, attempt=attempt, value=ready.voted_value)
     return close.sender == leader and close.message == asked
-
-
-def make_plan(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> Plan | None:
-    """Roster, weights and partition from the value before and the listed Readys; None when no base has a quorum."""
-    base = base_of(tip, readys)
-    if base is None:
-        return None
-    leased = {lease.peer: lease.count for lease in tip.leases}
-    seated = {elector.peer for elector in tip.electorate}
-    willing = {
-        peer: ready
-        for peer, ready in readys.items()
-        if ready.base == base and peer in leased and _gives(ready, len(rules.chunk_sizes))
-    }
-    tokens = {
-        peer: min(
-            ready.tokens, leased[peer] * rules.tokens_per_sample, ready.samples * rules.tokens_per_sample
-        )
-        for peer, ready in willing.items()
-    }
-    tokens = {peer: count for peer, count in tokens.items() if count > 0}
-    weights = _weights(rules, tokens, seated)
-    roster = tuple(
-        Contributor(
-            peer=peer,
-            weight=weights[peer],
-            tokens=tokens[peer],
-            samples=min(willing[peer].samples, leased[peer]),
-        )
-        for peer in sorted(weights)
-    )
-    owners = [peer for peer in sorted(weights) if peer in seated]
-    return Plan(base, roster, partition(len(rules.chunk_sizes), owners) if roster else (), readys)
-
-
-def _gives(ready: Ready, chunks: int) -> bool:
-    """Whether a Ready describes a contribution that can be one at all."""
-    norms_fit = len(ready.norms) == chunks and all(math.isfinite(norm) and norm >= 0 for norm in ready.norms)
-    return ready.tokens > 0 and len(ready.commitment) == 32 and norms_fit
-
-
-def _weights(rules: Rules, tokens: Mapping[str, int], seated: set[str]) -> dict[str, int]:
-    if not tokens:
-        return {}
-    cap = int(rules.weight_cap * median(tokens.values()))
-    weights = {peer: min(count, cap) for peer, count in tokens.items()}
-    held = sum(weight for peer, weight in weights.items() if peer in seated)
-    strangers = sum(weight for peer, weight in weights.items() if peer not in seated)
-    allowed = int(held * rules.open_share / (1 - rules.open_share))
-    if not held:
-        return {}
-    if strangers > allowed:
-        weights = {p: w if p in seated else w * allowed // strangers for p, w in weights.items()}
-    return {peer: weight for peer, weight in weights.items() if weight > 0}
-
-
-def partition(chunks: int, owners: Sequence[str]) -> tuple[str, ...]:
-    """Give each owner one run of chunks; runs differ by at most one chunk, so nobody owns much more than 1/N."""
-    if not owners:
-        return ()
-    return tuple(owners[chunk * len(owners) // chunks] for chunk in range(chunks))
-
-
-def included(entry: ReducedChunk, position: int) -> bool:
-    """Whether contributor ``position`` of the roster is in a reduced chunk."""
-    byte, bit = divmod(position, 8)
-    return byte < len(entry.included) and bool(entry.included[byte] >> bit & 1)
-
-
-def bitmap(positions: Sequence[int], size: int) -> bytes:
-    """Little-endian bit set of roster positions, ``ceil(size / 8)`` bytes."""
-    bits = bytearray((size + 7) // 8)
-    for position in positions:
-        bits[position // 8] |= 1 << position % 8
-    return bytes(bits)
 
 
 def make_value(
@@ -321,61 +151,9 @@ def make_value(
         left=tuple(sorted(leaving)),
         beacon=next_beacon(tip.beacon, tip.round + 1),
         tokens=total,
-        partial_tokens=_partial_tokens(rules, plan, chunks),
+        partial_tokens=partial_tokens(rules, plan, chunks),
         stopped=stopped,
         orders=taken,
         order_number=max((order.number for order in taken), default=tip.order_number),
         banned=tuple(sorted(banned)),
     )
-
-
-def take_orders(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> tuple[tuple[Taken, ...], set[str]]:
-    """The operator orders that the listed Readys hold and no value has taken up; who is banned after them (rule 11).
-
-    They act in order of number; of two with one number the one with the lower digest counts.
-    """
-    held: dict[int, Sealed[Order]] = {}
-    for raw in sorted({raw for ready in readys.values() for raw in ready.orders}):
-        try:
-            order = rules.unseal_order(raw)
-        except NodeError:
-            continue
-        number = order.message.number
-        if number > tip.order_number and (number not in held or order.digest < held[number].digest):
-            held[number] = order
-    taken = sorted(held)[:_MOST_TAKEN]
-    banned = set(tip.banned)
-    for number in taken:
-        order = held[number]
-        if order.message.kind == "ban":
-            banned.add(order.message.peer)
-        elif order.message.kind == "unban":
-            banned.discard(order.message.peer)
-    return tuple(Taken(number=number, digest=held[number].digest) for number in taken), banned
-
-
-def _partial_tokens(rules: Rules, plan: Plan, chunks: Sequence[ReducedChunk]) -> int:
-    """Tokens of contributors that are missing in some chunk, in proportion to the values that miss them."""
-    size = sum(rules.chunk_sizes)
-    partial = 0
-    for position, entry in enumerate(plan.roster):
-        missing = sum(
-            n for n, chunk in zip(rules.chunk_sizes, chunks, strict=True) if not included(chunk, position)
-        )
-        partial += entry.tokens * missing // size
-    return partial
-
-
-def parse_value(data: bytes) -> Value:
-    """Decode a value and insist that its bytes are canonical, so that one value has one digest.
-
-    Raises:
-        NodeError: It is no value.
-        ValueError: It is not canonical, or nobody could decide the round after it.
-    """
-    value = decode(Value, data)
-    if encode(value) != data:
-        raise ValueError("the bytes of a value are not canonical")
-    if not value.electorate:
-        raise ValueError("the value names no voter")
-    return value

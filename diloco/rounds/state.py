@@ -9,7 +9,8 @@ from diloco.rounds import planning
 from diloco.rounds.certificate import Certified
 from diloco.rounds.electorate import is_quorum
 from diloco.rounds.events import Contribution
-from diloco.rounds.planning import Plan, Rules
+from diloco.rounds.roster import Plan
+from diloco.rounds.rules import Rules
 from diloco.rounds.statements import Close, Lease, Order, Proposal, Ready, Value, Vote
 from protocol.envelope import Sealed
 

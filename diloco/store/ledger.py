@@ -10,8 +10,8 @@ from pathlib import Path
 
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Persist
-from diloco.rounds.planning import parse_value, value_digest
 from diloco.rounds.statements import Decided
+from diloco.rounds.values import parse_value, value_digest
 from protocol.errors import Code, NodeError
 from protocol.messages import decode, encode
 

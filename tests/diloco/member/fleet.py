@@ -27,9 +27,11 @@ from diloco.member.admission import Admission, admit, seats
 from diloco.member.member import Member
 from diloco.member.setting import Outcome, Setting, codec_of, rules_of, timing_of
 from diloco.outer_state import OuterState
-from diloco.rounds import founding, planning
+from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
+from diloco.rounds.roster import included
 from diloco.rounds.statements import Lease, Start, Value
+from diloco.rounds.values import value_digest
 from protocol.envelope import Sealed, seal
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
@@ -330,7 +332,7 @@ class Fleet:
         value = next(value for value in values if wanted(value))
         data = encode(value)
         sealed = seal(OPERATOR, self.genesis.run_id, Start(value=data))
-        start = Certified(value, data, planning.value_digest(data), start=sealed.raw)
+        start = Certified(value, data, value_digest(data), start=sealed.raw)
         self.posts[0].member.found(start)
         self.started = True
         for post in self.posts:
@@ -370,7 +372,7 @@ class Fleet:
         for before, after in pairwise(chain):
             leases = {lease.peer: lease for lease in before.value.leases}
             for position, entry in enumerate(after.value.roster):
-                if not any(planning.included(chunk, position) for chunk in after.value.chunks):
+                if not any(included(chunk, position) for chunk in after.value.chunks):
                     continue
                 start = leases[entry.peer].start
                 span = set(range(start, start + entry.samples))

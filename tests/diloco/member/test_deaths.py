@@ -14,6 +14,7 @@ from diloco.reduce.contribution import Frozen
 from diloco.reduce.messages import Frame
 from diloco.reduce.reduction import Reduction
 from diloco.rounds import planning
+from diloco.rounds.roster import included
 from tests.diloco.member.fleet import Fleet, Post, fleet, heavy_tailed, tiny_genesis
 
 PHASES = {
@@ -118,7 +119,7 @@ async def test_a_contributor_that_dies_mid_reduce_leaves_an_average_of_exactly_o
         await crowd.all_finished()
         value = crowd.chain()[1].value
         position = [entry.peer for entry in value.roster].index(victim.peer)
-        inside = [planning.included(chunk, position) for chunk in value.chunks]
+        inside = [included(chunk, position) for chunk in value.chunks]
         assert not all(inside), "it died before all its chunks were pulled"
         check_exactly_one(crowd, 2)
         crowd.check_equal()

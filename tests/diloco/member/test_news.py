@@ -16,8 +16,8 @@ from diloco.member.news import Decision, Evidence, News, OperatorOrder, check_ev
 from diloco.member.setting import Tasks
 from diloco.outer_state import OuterState
 from diloco.rounds.certificate import Certified
-from diloco.rounds.planning import value_digest
 from diloco.rounds.statements import Decided, Elector, Order, Value, Vote
+from diloco.rounds.values import value_digest
 from protocol.envelope import Sealed, seal
 from protocol.errors import Code, NodeError
 from protocol.gossip import Gossip

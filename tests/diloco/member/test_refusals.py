@@ -11,7 +11,8 @@ from diloco.outer_state import OuterState
 from diloco.reduce.contribution import Frozen
 from diloco.reduce.gathering import Gathering
 from diloco.reduce.messages import Frame
-from diloco.rounds import planning
+from diloco.rounds import planning, roster
+from diloco.rounds.roster import included
 from tests.diloco.member.fleet import Fleet, Post, fleet, tiny_genesis
 
 POISON = {"NaN": np.float32("nan"), "infinity": np.float32("inf"), "1e30": np.float32(1e30)}
@@ -121,9 +122,9 @@ async def test_a_contribution_that_lies_is_refused_by_its_owners(tmp_path: Path,
         value = certified.value
         assert certified.attempt == 0, "the round commits without it, at once"
         position = [entry.peer for entry in value.roster].index(liar.peer)
-        owners = planning.partition(len(value.chunks), [entry.peer for entry in value.roster])
+        owners = roster.partition(len(value.chunks), [entry.peer for entry in value.roster])
         for owner, chunk in zip(owners, value.chunks, strict=True):
-            assert owner == liar.peer or not planning.included(chunk, position)
+            assert owner == liar.peer or not included(chunk, position)
         moved = crowd.posts[0].paths[0] - crowd.posts[0].paths[1]
         np.testing.assert_allclose(moved, 0.7 * 0.01 * 1.9, rtol=0.02)
 

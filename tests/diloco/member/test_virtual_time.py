@@ -15,9 +15,10 @@ from diloco.member.admission import Admission, admit, seats
 from diloco.member.member import Member
 from diloco.member.setting import Setting, codec_of, rules_of, timing_of
 from diloco.outer_state import OuterState
-from diloco.rounds import founding, planning
+from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
 from diloco.rounds.statements import Start
+from diloco.rounds.values import value_digest
 from protocol.envelope import seal
 from protocol.identity import Signer
 from protocol.messages import encode
@@ -86,7 +87,7 @@ class Crowd:
         value = founding.make_start(rules, genesis.base, {host.peer_id: True for host in hosts}, b"\5" * 32)
         data = encode(value)
         start = seal(operator, genesis.run_id, Start(value=data))
-        self.seats[0].member.found(Certified(value, data, planning.value_digest(data), start=start.raw))
+        self.seats[0].member.found(Certified(value, data, value_digest(data), start=start.raw))
         for seat in self.seats:
             seat.host.spawn(seat.member.run())
 

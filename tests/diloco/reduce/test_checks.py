@@ -13,7 +13,7 @@ from diloco.layout import Grid
 from diloco.reduce.checks import check_contribution, check_reduced
 from diloco.reduce.contribution import Frozen, freeze
 from diloco.reduce.messages import Frame
-from diloco.rounds.planning import Plan, bitmap
+from diloco.rounds.roster import Plan, bitmap
 from diloco.rounds.statements import Contributor, Ready, ReducedChunk
 from protocol.errors import NodeError
 

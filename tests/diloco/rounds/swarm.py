@@ -12,7 +12,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from diloco.rounds import founding, planning
+from diloco.rounds import founding
 from diloco.rounds.certificate import Certified, certify
 from diloco.rounds.events import (
     Answer,
@@ -39,9 +39,11 @@ from diloco.rounds.events import (
     Unheld,
 )
 from diloco.rounds.machine import advance
-from diloco.rounds.planning import Rules, Seat
+from diloco.rounds.roster import bitmap, included
+from diloco.rounds.rules import Rules, Seat
 from diloco.rounds.state import Ballot, State, Timing
 from diloco.rounds.statements import Close, Order, Ready, ReducedChunk, Vote
+from diloco.rounds.values import value_digest
 from protocol.envelope import Sealed, seal, unseal
 from protocol.messages import encode
 from protocol.units import PeerId, RunId
@@ -126,7 +128,7 @@ class Swarm:
         self.base = blake3(b"initial").digest()
         start = founding.make_start(self.rules, self.base, dict.fromkeys(names, True), b"\7" * 32)
         data = encode(start)
-        self.start = Certified(start, data, planning.value_digest(data), start=b"signed")
+        self.start = Certified(start, data, value_digest(data), start=b"signed")
         self.nodes: dict[str, Node] = {}
         self.lost_steps: list[tuple[str, int]] = []
         for name in names:
@@ -195,7 +197,7 @@ class Swarm:
             )
             state = replace(state, promised=promise.promised, recovered=promise.promised, ballot=ballot)
             if ballot:
-                node.holds.add(planning.value_digest(ballot.value))
+                node.holds.add(value_digest(ballot.value))
         node.state = state
         self.later(0.01, name, StateReady(state.round, node.disk.states[-1]))
         self._train(node)
@@ -272,7 +274,7 @@ class Swarm:
                 for i, c in enumerate(plan.roster)
                 if self.nodes[c.peer].alive and not self.cut(node.name, c.peer)
             ]
-            bits = planning.bitmap(included, len(plan.roster))
+            bits = bitmap(included, len(plan.roster))
             named = b"".join(plan.roster[i].peer.encode() for i in included)
             chunks = tuple(
                 ReducedChunk(digest=blake3(named + bytes((c, round_number))).digest(), included=bits)
@@ -284,7 +286,7 @@ class Swarm:
         self.at(self.now + 1.0 + self.random.random(), done)
 
     def _fetch(self, node: Node, data: bytes) -> None:
-        digest = planning.value_digest(data)
+        digest = value_digest(data)
         life = node.life
 
         def done() -> None:
@@ -348,7 +350,7 @@ class Swarm:
         for before, after in pairwise(longest):
             leases = {lease.peer: lease for lease in before.value.leases}
             for position, entry in enumerate(after.value.roster):
-                if any(planning.included(chunk, position) for chunk in after.value.chunks):
+                if any(included(chunk, position) for chunk in after.value.chunks):
                     lease = leases[entry.peer]
                     span = set(range(lease.start, lease.start + entry.samples))
                     assert not span & taken, (

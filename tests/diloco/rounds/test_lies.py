@@ -7,8 +7,10 @@ import pytest
 
 from diloco.rounds import intake, planning
 from diloco.rounds.events import Arrived
+from diloco.rounds.roster import Plan
 from diloco.rounds.state import State
 from diloco.rounds.statements import Close, Order, Pass, Ready, Value, Vote
+from diloco.rounds.values import value_digest
 from protocol.envelope import Sealed, seal
 from protocol.messages import encode
 from protocol.units import PeerId
@@ -61,7 +63,7 @@ def test_a_reported_vote_without_the_leaders_close_forces_nothing() -> None:
     swarm.nodes[liar].alive = False
     lie = ready(swarm.nodes[leader].state, voted_attempt=1, voted_value=data, voted_close=b"none")
     for name in FIVE:
-        swarm.nodes[name].holds.add(planning.value_digest(data))  # a value without chunks needs no bytes
+        swarm.nodes[name].holds.add(value_digest(data))  # a value without chunks needs no bytes
         hear(swarm, name, liar, lie)
     swarm.run(until=600, when=lambda: len(swarm.nodes[leader].disk.chain) > 1)
     (certified,) = swarm.nodes[leader].disk.chain[1:]
@@ -174,7 +176,7 @@ def test_a_ban_of_every_voter_stops_the_run_and_no_member() -> None:
         says("operator", Order(number=number + 1, kind="ban", peer=name)).raw
         for number, name in enumerate(FIVE[:2])
     )
-    plan = planning.Plan(state.base or b"", (), (), {n: ready(state, orders=orders) for n in FIVE[:2]})
+    plan = Plan(state.base or b"", (), (), {n: ready(state, orders=orders) for n in FIVE[:2]})
     value = planning.make_value(state.rules, state.value, state.tip.digest, plan, 0, ())
     assert value.stopped and {e.peer for e in value.electorate} == set(FIVE[:2])
     assert set(value.banned) == set(FIVE[:2])

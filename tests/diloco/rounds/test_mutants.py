@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from diloco.rounds import certificate, duties, intake, moves, planning, state
+from diloco.rounds import certificate, duties, intake, moves, planning, roster, state
 from diloco.rounds import electorate as electorates
 from diloco.rounds.events import Persist
 from protocol.errors import NodeError
@@ -80,7 +80,7 @@ def majority_of_those_who_are_there(patch: Patch) -> None:
         return 2 * len(voters & peers) > len(voters & set(here.readys))
 
     patch.setattr(state.State, "is_quorum", is_quorum)
-    for module in (planning, certificate):
+    for module in (planning, roster, certificate):
         patch.setattr(module, "is_quorum", lambda present, electorate, tie_breaker: bool(present))
 
 
@@ -118,7 +118,7 @@ def tie_breaker_that_follows_the_attempt(patch: Patch) -> None:
     patch.setattr(state.State, "is_quorum", is_quorum)
     patch.setattr(planning, "quorum_of", quorum_of)
     patch.setattr(
-        planning, "base_of", lambda tip, readys: next((ready.base for ready in readys.values()), None)
+        roster, "base_of", lambda tip, readys: next((ready.base for ready in readys.values()), None)
     )
     patch.setattr(
         certificate, "is_quorum", lambda held, electorate, tie_breaker: 2 * len(held) >= len(electorate)

@@ -1,0 +1,128 @@
+"""Who contributes to a round, with what weight, and who reduces which chunk: pure functions of a value and Readys.
+
+The leader of an attempt computes them and every member computes them again (rule 4).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from diloco.rounds.electorate import is_quorum
+from diloco.rounds.rules import Rules
+from diloco.rounds.statements import Contributor, Ready, ReducedChunk, Value
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a free proposal means.
+
+    Attributes:
+        base: State digest of the round.
+        roster: Contributors, ordered by peer id.
+        owners: Owner of each chunk.
+        readys: The Ready of every listed peer.
+    """
+
+    base: bytes
+    roster: tuple[Contributor, ...]
+    owners: tuple[str, ...]
+    readys: Mapping[str, Ready]
+
+
+def base_of(tip: Value, readys: Mapping[str, Ready]) -> bytes | None:
+    """The state digest that a quorum of the electorate reports (rule 12), if any."""
+    for base, _ in Counter(ready.base for ready in readys.values()).most_common():
+        if is_quorum(
+            [peer for peer, ready in readys.items() if ready.base == base], tip.electorate, tip.tie_breaker
+        ):
+            return base
+    return None
+
+
+def make_plan(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> Plan | None:
+    """Roster, weights and partition from the value before and the listed Readys; None when no base has a quorum."""
+    base = base_of(tip, readys)
+    if base is None:
+        return None
+    leased = {lease.peer: lease.count for lease in tip.leases}
+    seated = {elector.peer for elector in tip.electorate}
+    willing = {
+        peer: ready
+        for peer, ready in readys.items()
+        if ready.base == base and peer in leased and _gives(ready, len(rules.chunk_sizes))
+    }
+    tokens = {
+        peer: min(
+            ready.tokens, leased[peer] * rules.tokens_per_sample, ready.samples * rules.tokens_per_sample
+        )
+        for peer, ready in willing.items()
+    }
+    tokens = {peer: count for peer, count in tokens.items() if count > 0}
+    weights = _weights(rules, tokens, seated)
+    roster = tuple(
+        Contributor(
+            peer=peer,
+            weight=weights[peer],
+            tokens=tokens[peer],
+            samples=min(willing[peer].samples, leased[peer]),
+        )
+        for peer in sorted(weights)
+    )
+    owners = [peer for peer in sorted(weights) if peer in seated]
+    return Plan(base, roster, partition(len(rules.chunk_sizes), owners) if roster else (), readys)
+
+
+def _gives(ready: Ready, chunks: int) -> bool:
+    """Whether a Ready describes a contribution that can be one at all."""
+    norms_fit = len(ready.norms) == chunks and all(math.isfinite(norm) and norm >= 0 for norm in ready.norms)
+    return ready.tokens > 0 and len(ready.commitment) == 32 and norms_fit
+
+
+def _weights(rules: Rules, tokens: Mapping[str, int], seated: set[str]) -> dict[str, int]:
+    if not tokens:
+        return {}
+    cap = int(rules.weight_cap * median(tokens.values()))
+    weights = {peer: min(count, cap) for peer, count in tokens.items()}
+    held = sum(weight for peer, weight in weights.items() if peer in seated)
+    strangers = sum(weight for peer, weight in weights.items() if peer not in seated)
+    allowed = int(held * rules.open_share / (1 - rules.open_share))
+    if not held:
+        return {}
+    if strangers > allowed:
+        weights = {p: w if p in seated else w * allowed // strangers for p, w in weights.items()}
+    return {peer: weight for peer, weight in weights.items() if weight > 0}
+
+
+def partition(chunks: int, owners: Sequence[str]) -> tuple[str, ...]:
+    """Give each owner one run of chunks; runs differ by at most one chunk, so nobody owns much more than 1/N."""
+    if not owners:
+        return ()
+    return tuple(owners[chunk * len(owners) // chunks] for chunk in range(chunks))
+
+
+def included(entry: ReducedChunk, position: int) -> bool:
+    """Whether contributor ``position`` of the roster is in a reduced chunk."""
+    byte, bit = divmod(position, 8)
+    return byte < len(entry.included) and bool(entry.included[byte] >> bit & 1)
+
+
+def bitmap(positions: Sequence[int], size: int) -> bytes:
+    """Little-endian bit set of roster positions, ``ceil(size / 8)`` bytes."""
+    bits = bytearray((size + 7) // 8)
+    for position in positions:
+        bits[position // 8] |= 1 << position % 8
+    return bytes(bits)
+
+
+def partial_tokens(rules: Rules, plan: Plan, chunks: Sequence[ReducedChunk]) -> int:
+    """Tokens of contributors that are missing in some chunk, in proportion to the values that miss them."""
+    size = sum(rules.chunk_sizes)
+    partial = 0
+    for position, entry in enumerate(plan.roster):
+        missing = sum(
+            n for n, chunk in zip(rules.chunk_sizes, chunks, strict=True) if not included(chunk, position)
+        )
+        partial += entry.tokens * missing // size
+    return partial
