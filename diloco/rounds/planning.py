@@ -1,6 +1,6 @@
 """From Readys to a value: pure functions that the leader computes and every member recomputes (rules 3, 4, 10)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from diloco.rounds.electorate import (
@@ -14,7 +14,7 @@ from diloco.rounds.leases import Ledger, assign, settle
 from diloco.rounds.orders import take_orders
 from diloco.rounds.roster import Plan, included, partial_tokens
 from diloco.rounds.rules import Rules
-from diloco.rounds.statements import Boot, Close, Ghost, Ready, ReducedChunk, Value
+from diloco.rounds.statements import Boot, Close, Contributor, Ghost, Ready, ReducedChunk, Value
 from diloco.rounds.values import parse_value
 from protocol.errors import NodeError
 
@@ -75,6 +75,34 @@ def has_voted(rules: Rules, tip: Value, tip_digest: bytes, peer: str, ready: Rea
     return close.sender == leader and close.message == asked
 
 
+def books_after(
+    rules: Rules,
+    tip: Value,
+    roster: Sequence[Contributor],
+    chunks: Sequence[ReducedChunk],
+    stay: Collection[str],
+    present: Collection[str],
+) -> Ledger:
+    """The leases after a round: those of its roster are settled, and who is present gets new ones.
+
+    Args:
+        rules: The run's rules.
+        tip: The value before.
+        roster: Who contributed.
+        chunks: What was agreed on.
+        stay: Who keeps a lease of which nothing was certified.
+        present: Who gets a lease for the next round.
+    """
+    certified = {
+        entry.peer: entry.samples
+        for position, entry in enumerate(roster)
+        if any(included(chunk, position) for chunk in chunks)
+    }
+    books = settle(Ledger(tip.leases, tip.returned, tip.cursor), certified, stay)
+    last = rules.rounds and tip.round + 2 >= rules.rounds
+    return books if last else assign(books, sorted(present), rules.samples)
+
+
 def make_value(
     rules: Rules, tip: Value, tip_digest: bytes, plan: Plan, attempt: int, chunks: Sequence[ReducedChunk]
 ) -> Value:
@@ -109,16 +137,8 @@ def make_value(
         )
     )
     present = (stayers & listed) | set(members)
-    certified = {
-        entry.peer: entry.samples
-        for position, entry in enumerate(plan.roster)
-        if any(included(chunk, position) for chunk in chunks)
-    }
     waiting = stayers | set(members) | {e.peer for e in electorate}
-    books = settle(Ledger(tip.leases, tip.returned, tip.cursor), certified, waiting)
-    last = rules.rounds and tip.round + 2 >= rules.rounds
-    if not last:
-        books = assign(books, sorted(present), rules.samples)
+    books = books_after(rules, tip, plan.roster, chunks, waiting, present)
     total = sum(entry.tokens for entry in plan.roster)
     order = leaders(rules, tip)
     failed = tuple(dict.fromkeys(order[a % len(order)] for a in range(min(attempt, len(order)))))

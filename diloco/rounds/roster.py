@@ -5,7 +5,7 @@ The leader of an attempt computes them and every member computes them again (rul
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -60,7 +60,7 @@ def make_plan(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> Plan | N
         for peer, ready in willing.items()
     }
     tokens = {peer: count for peer, count in tokens.items() if count > 0}
-    weights = _weights(rules, tokens, seated)
+    weights = weigh(rules, tokens, seated)
     roster = tuple(
         Contributor(
             peer=peer,
@@ -80,7 +80,8 @@ def _gives(ready: Ready, chunks: int) -> bool:
     return ready.tokens > 0 and len(ready.commitment) == 32 and norms_fit
 
 
-def _weights(rules: Rules, tokens: Mapping[str, int], seated: set[str]) -> dict[str, int]:
+def weigh(rules: Rules, tokens: Mapping[str, int], seated: Collection[str]) -> dict[str, int]:
+    """The weight of each contributor in the mean, from its tokens: capped, and strangers bounded together."""
     if not tokens:
         return {}
     cap = int(rules.weight_cap * median(tokens.values()))
