@@ -19,7 +19,6 @@ from diloco.member.member import Member
 from diloco.member.setting import Setting, anchor_of, codec_of, rules_of, timing_of
 from diloco.outer_state import OuterState
 from diloco.rounds.rules import Rules
-from diloco.store.files import write_whole
 from diloco.store.ledger import Ledger
 from node import machine
 from node.children import end_descendants, worker_threads
@@ -37,6 +36,7 @@ from node.showing import Showing
 from node.status import StatusServer
 from protocol.directory import RelayService
 from protocol.errors import Code, NodeError
+from protocol.files import write_whole
 from protocol.identity import Identity
 from protocol.rpc import Context, SocketMeter
 from protocol.units import Address, PeerId

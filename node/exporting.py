@@ -6,7 +6,7 @@ from diloco.codec import codec
 from diloco.creation import grid_of, initial_state
 from diloco.export import export
 from diloco.genesis import Genesis
-from diloco.outer_step import outer_step
+from diloco.replay import replay
 from diloco.store.checkpoints import Checkpoints, Floats
 from diloco.store.ledger import Ledger
 from diloco.store.reduced import ReducedStore
@@ -59,11 +59,10 @@ def committed_parameters(folder: Path, genesis: Genesis) -> tuple[int, Floats]:
         if certified is None:
             raise NodeError(Code.STO_CORRUPT, f"The ledger in {folder} has no value of round {number}.")
         outer = genesis.sections.outer
-        for part, data in zip(grid.slices(), reduced.read(certified.value), strict=False):
-            gradient = one.decode(data, part.stop - part.start)
-            outer_step(
-                params[part], momentum[part], gradient, outer.lr, outer.momentum, params[part], momentum[part]
-            )
+        replay(
+            params, momentum, reduced.read(certified.value), grid=grid, codec=one,
+            lr=outer.lr, mu=outer.momentum, params_out=params, momentum_out=momentum,
+        )  # fmt: skip
     ledger.close()
     return target, params
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from diloco.genesis import Genesis
 from diloco.member.admission import read_admission
 from diloco.member.setting import Emit
-from diloco.store.files import read_whole, write_whole
 from node.machine import software_version
 from node.messages import AskAdmission
 from node.network import PROTOCOL, Network
 from node.roles.coordinator import Coordinator
 from protocol.errors import Code, NodeError
+from protocol.files import read_whole, write_whole
 from protocol.units import PeerId
 
 GENESIS_FILE = "genesis.json"

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from diloco.member.admission import Admission, read_admission
 from diloco.member.setting import Emit
-from diloco.store.files import write_whole
 from node.gossip import NodeGossip
 from node.machine import software_version
 from node.messages import AskGenesis
@@ -18,6 +17,7 @@ from node.ways import Ways, outward
 from protocol.directory import DataPlane, Directory, PeerRecord, RelayService
 from protocol.envelope import Sealed, seal
 from protocol.errors import Code, NodeError
+from protocol.files import write_whole
 from protocol.identity import Identity, public_key_of
 from protocol.paths import Reach
 from protocol.paths.limits import PROBE_AGAIN

@@ -8,8 +8,9 @@ import numpy as np
 from diloco import digest
 from diloco.member.setting import Setting
 from diloco.outer_state import OuterState
-from diloco.outer_step import outer_step
+from diloco.replay import replay
 from diloco.store.checkpoints import Checkpoints
+from protocol.errors import NodeError
 from protocol.units import Digest
 
 
@@ -70,26 +71,25 @@ class Applying:
             raise ValueError(f"round {round_number} cannot be applied to the state of round {state.round}")
         params, momentum = state.params, state.momentum
         params_out, momentum_out = state.back()
-        outer, codec = self._setting.genesis.sections.outer, self._setting.codec
-        if not chunks:
-            params_out[:] = params
-            momentum_out[:] = momentum
-        for part, data in zip(self._setting.grid.slices(), chunks, strict=False):
-            gradient = codec.decode(data, part.stop - part.start)
-            outer_step(
-                params[part],
-                momentum[part],
-                gradient,
-                outer.lr,
-                outer.momentum,
-                params_out[part],
-                momentum_out[part],
-            )
+        outer = self._setting.genesis.sections.outer
+        replay(
+            params, momentum, chunks, grid=self._setting.grid, codec=self._setting.codec,
+            lr=outer.lr, mu=outer.momentum, params_out=params_out, momentum_out=momentum_out,
+        )  # fmt: skip
         state.flip(round_number + 1)
         applied = self.describe()
         if (round_number + 1) % self._setting.genesis.sections.round.checkpoint_every == 0:
-            self._checkpoints.write(round_number + 1, state.params, state.momentum, applied.digest)
+            self._keep(applied)
         return applied
+
+    def _keep(self, applied: Applied) -> None:
+        """Write a checkpoint; where that fails the one before and the reduced bytes since still give the state."""
+        try:
+            self._checkpoints.write(applied.round, self._state.params, self._state.momentum, applied.digest)
+        except NodeError as error:
+            self._setting.emit(
+                "checkpoint.failed", code=str(error.code), round=applied.round, reason=error.sentence
+            )
 
     def load(self, round_number: int, params: np.ndarray, momentum: np.ndarray) -> Applied:
         """Replace the state by one that was restored or downloaded, already verified."""

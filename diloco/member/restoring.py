@@ -138,7 +138,7 @@ class Restoring:
                 )
             except NodeError as error:
                 self._setting.emit("checkpoint.damaged", code=str(error.code), reason=error.sentence)
-                self._checkpoints.path(round_number).unlink(missing_ok=True)
+                self._checkpoints.discard(round_number)
         if self._replayable(0, target, ()):
             return self._start_over()
         try:
@@ -240,7 +240,11 @@ class Restoring:
             sizes = _sizes(self._setting, self._setting.grid)
             self._shelf.add(build_manifest(path, reduced_name(value.epoch, value.round), sizes), path)
         self._reduced.keep_only(value)
-        rounds = [r for r in self._checkpoints.rounds() if r <= value.round]
+        rounds = [
+            number
+            for number in self._checkpoints.rounds()
+            if number <= value.round and self._checkpoints.path(number).is_file()
+        ]
         known = set(self._shelf.names())
         if rounds and checkpoint_name(rounds[0]) not in known:
             path = self._checkpoints.path(rounds[0])
@@ -248,7 +252,7 @@ class Restoring:
         keep = rounds[:CHECKPOINTS_KEPT]
         for old in rounds[CHECKPOINTS_KEPT:]:
             self._withdraw(checkpoint_name(old))
-            self._checkpoints.path(old).unlink(missing_ok=True)
+            self._checkpoints.discard(old)
         oldest = keep[-1] if keep else 0
         for name in known:
             if name.startswith("reduced/") and int(name.rsplit("/", 1)[1]) < oldest:

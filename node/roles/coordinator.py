@@ -19,12 +19,12 @@ from diloco.rounds.certificate import Certified
 from diloco.rounds.rules import Rules
 from diloco.rounds.statements import Order, Reset, Start
 from diloco.rounds.values import value_digest
-from diloco.store.files import write_whole
 from diloco.store.ledger import Ledger
 from node.messages import Admitted, AskAdmission
 from node.network import PROTOCOL, Network
 from protocol.envelope import seal
 from protocol.errors import Code, NodeError
+from protocol.files import write_whole
 from protocol.identity import Identity, public_key_of
 from protocol.messages import encode
 from protocol.rpc import Context
