@@ -126,9 +126,7 @@ def accumulate_int8(total: _Floats, scales: _Floats, levels: _Bytes, weight: np.
 
 
 @kernel(types.void(FLOATS_OUT, FLOATS, BYTES, types.float32, types.float32))
-def blend_int8(
-    mean: _Floats, scales: _Floats, levels: _Bytes, ratio: np.float32, clip: np.float32
-) -> None:
+def blend_int8(mean: _Floats, scales: _Floats, levels: _Bytes, ratio: np.float32, clip: np.float32) -> None:
     """Mean += ratio * (clip * (level * scale) - mean)."""
     for block in range(scales.size):
         scale = scales[block]

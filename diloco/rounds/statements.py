@@ -25,11 +25,20 @@ class Span:
 
 @part
 class Lease:
-    """The sample positions that one member is to train on in one round."""
+    """The sample positions that one member is to train on in one round: a run, and further ones after it.
+
+    Attributes:
+        start: First position.
+        count: Length of the first run.
+        more: Further runs, used in this order.
+        size: Samples that the member is leased in a round now, where that differs from the genesis' number; else 0.
+    """
 
     peer: str = field(1, max_bytes=64)
     start: int = field(2)
     count: int = field(3)
+    more: tuple[Span, ...] = field(4, default=(), max_items=64)
+    size: int = field(5, default=0)
 
 
 @part
@@ -66,7 +75,7 @@ class Contributor:
         weight: Its weight in the mean (tokens, after the lease and the cap).
         tokens: Tokens it reports to have trained on.
         samples: Sample positions it trained on, counted from the start of its lease.
-        clip: Factor by which its contribution is scaled before the mean, 1 where it is not clipped.
+        clip: Factor of its contribution in the mean, 0 to 1, representable in fp32.
     """
 
     peer: str = field(1, max_bytes=64)
@@ -87,6 +96,19 @@ class ReducedChunk:
 
     digest: bytes = field(1, max_bytes=32)
     included: bytes = field(2, max_bytes=512)
+
+
+@part
+class Rate:
+    """How fast another member's bytes came to the sender.
+
+    Attributes:
+        peer: The other member.
+        rate: Bytes per second; 0 where the way to it leads over a relay.
+    """
+
+    peer: str = field(1, max_bytes=64)
+    rate: int = field(2)
 
 
 @part
@@ -159,6 +181,7 @@ class Value:
         unseated: Peers that lost their seat, by the operator's order or by evidence.
         origin: Digest of the record that began this epoch; in such a record, of the one that began the epoch before.
         begins: This value is itself the beginning of an epoch: a start record or a reset.
+        unproven: Members that own no chunk in the next round, because they did not show what they had averaged.
     """
 
     epoch: int = field(1)
@@ -194,6 +217,7 @@ class Value:
     unseated: tuple[str, ...] = field(31, default=(), max_items=4096)
     origin: bytes = field(32, default=b"", max_bytes=32)
     begins: bool = field(33, default=False)
+    unproven: tuple[str, ...] = field(40, default=(), max_items=64)
 
 
 @message("round.start", version=1, max_bytes="256 KiB", rate="20/s", audience="member")
@@ -297,6 +321,9 @@ class Ready:
         beacon_commitment: What the sender's nonce of the next round hashes to (32 bytes).
         reveal: The sender's nonce of this round (32 bytes), to which it committed in its Ready of the round before.
         started: When the sender's process started, Unix milliseconds, growing with each start of one data directory.
+        rates: How fast others' contributions came here, ordered by peer.
+        unshown: Owners that did not show this sender what they had averaged.
+        convicted: Peers against whom the sender has verified evidence of a false reduced chunk.
     """
 
     epoch: int = field(1)
@@ -318,6 +345,9 @@ class Ready:
     beacon_commitment: bytes = field(17, default=b"", max_bytes=32)
     reveal: bytes = field(18, default=b"", max_bytes=32)
     started: int = field(19, default=0)
+    rates: tuple[Rate, ...] = field(30, default=(), max_items=64)
+    unshown: tuple[str, ...] = field(31, default=(), max_items=64, max_bytes=64)
+    convicted: tuple[str, ...] = field(32, default=(), max_items=64, max_bytes=64)
 
 
 @message("round.proposal", version=1, max_bytes="4 MiB", rate="20/s", audience="member")
