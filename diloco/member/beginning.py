@@ -2,6 +2,8 @@
 
 import asyncio
 
+from blake3 import blake3
+
 from diloco.member.applying import Applied
 from diloco.member.chain import Chain
 from diloco.member.restoring import Restoring
@@ -14,6 +16,7 @@ from protocol.errors import Code, NodeError
 
 _LOOK = 0.5  # seconds between questions
 _PAUSE = 1.0  # seconds after a failure
+_BEACON_KEY = b"intellect-node beacon key 1\0"  # its signature is secret, and the same at each start
 _BAN_PATIENCE = 10.0  # seconds in which a banned node that starts asks whether it still is
 
 
@@ -84,6 +87,7 @@ def _first_state(setting: Setting, chain: Chain, tip: Certified) -> State:
         timing=setting.timing,
         boot=setting.endpoint.boot,
         tip=tip,
+        beacon_key=blake3(setting.endpoint.identity.sign(_BEACON_KEY)).digest(),
         admission=setting.admission,
         abstains=promise is None and value.round >= 0 and any(e.peer == me for e in value.electorate),
         promised=promised,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from diloco.rounds import moves, planning, roster
+from diloco.rounds.beacon import commitment_to, nonce_of
 from diloco.rounds.certificate import certify
 from diloco.rounds.events import (
     Fetch,
@@ -68,10 +69,16 @@ def speak(state: State, now: float) -> Step:
         voted_close=state.ballot.close if state.ballot else b"",
         admission=b"" if elector or state.me in state.value.members else state.admission,
         orders=tuple(order.raw for order in state.orders),
+        beacon_commitment=commitment_to(_nonce(state, state.round + 1)),
+        reveal=_nonce(state, state.round),
     )
     if state.abstains:  # a promise on disk would pass for a vote record after the next restart (rule 9)
         return state, [*effects, Say(ready)]
     return state, [*effects, moves.persist(state), Say(ready)]
+
+
+def _nonce(state: State, round_number: int) -> bytes:
+    return nonce_of(state.beacon_key, state.rules.run, state.epoch, round_number)
 
 
 def follow(state: State, now: float) -> Step:

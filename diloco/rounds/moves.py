@@ -62,6 +62,7 @@ def state_after(state: State, certified: Certified, now: float) -> State:
         timing=state.timing,
         boot=state.boot,
         tip=certified,
+        beacon_key=state.beacon_key,
         admission=state.admission,
         abstains=state.abstains
         and not any(b.peer == state.me and b.nonce == state.boot for b in value.boots),

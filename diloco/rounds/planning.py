@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from diloco.rounds.beacon import next_beacon, reveals_of
 from diloco.rounds.electorate import (
     is_quorum,
     leader_order,
-    next_beacon,
     next_electorate,
     next_tie_breaker,
 )
@@ -108,7 +108,7 @@ def make_value(
 ) -> Value:
     """The value of a free proposal: a pure function of the value before, plan, attempt and reduced chunks."""
     taken, banned = take_orders(rules, tip, plan.readys)
-    listed = set(plan.readys) - banned
+    listed = {peer: ready for peer, ready in plan.readys.items() if peer not in banned}
     leaving = {peer for peer, ready in plan.readys.items() if ready.leaving}
     seats = {
         peer: rules.seat_of(ready.admission, peer) for peer, ready in plan.readys.items() if ready.admission
@@ -136,10 +136,11 @@ def make_value(
             | {peer for peer, seated in ripe if not seated}
         )
     )
-    present = (stayers & listed) | set(members)
+    present = (stayers & set(listed)) | set(members)
     waiting = stayers | set(members) | {e.peer for e in electorate}
     books = books_after(rules, tip, plan.roster, chunks, waiting, present)
     total = sum(entry.tokens for entry in plan.roster)
+    reveals = reveals_of(tip.electorate, plan.readys)
     order = leaders(rules, tip)
     failed = tuple(dict.fromkeys(order[a % len(order)] for a in range(min(attempt, len(order)))))
     return Value(
@@ -159,7 +160,7 @@ def make_value(
             for _, peer, _ in arrivals
             if peer not in {p for p, _ in ripe}
         ),
-        tie_breaker=next_tie_breaker(tip.tie_breaker, electorate, stayers, tip.beacon),
+        tie_breaker=next_tie_breaker(tip.tie_breaker, electorate, stayers & voters, tip.beacon),
         failed_leaders=failed,
         failed_last=tip.failed_leaders,
         failed_before=tip.failed_last,
@@ -169,7 +170,8 @@ def make_value(
             if ready.lost_record and (peer in voters or peer in {e.peer for e in electorate})
         ),
         left=tuple(sorted(leaving)),
-        beacon=next_beacon(tip.beacon, tip.round + 1),
+        beacon=next_beacon(tip.beacon, tip.round + 1, reveals),
+        reveals=reveals,
         tokens=total,
         partial_tokens=partial_tokens(rules, plan, chunks),
         stopped=stopped,

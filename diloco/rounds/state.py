@@ -59,6 +59,7 @@ class State:
         timing: Deadlines.
         boot: Boot nonce of this process.
         tip: Last certified value.
+        beacon_key: Secret of this member (32 bytes), from which its nonces follow.
         admission: This member's admission (envelope), said until it is in the electorate.
         abstains: This member's vote record is gone (rule 9).
         leaving: This member drains.
@@ -96,6 +97,7 @@ class State:
     timing: Timing
     boot: bytes
     tip: Certified
+    beacon_key: bytes
     admission: bytes = b""
     abstains: bool = False
     leaving: bool = False

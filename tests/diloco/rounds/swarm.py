@@ -12,7 +12,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from diloco.rounds import founding
+from diloco.rounds import beacon, founding
 from diloco.rounds.certificate import Certified, certify
 from diloco.rounds.events import (
     Answer,
@@ -102,6 +102,7 @@ class Swarm:
     ) -> None:
         self.random = random.Random(seed)
         self.delay, self.loss = delay, loss
+        self.salt = seed.to_bytes(8, "big")
         self.now = 0.0
         self.queue: list[tuple[float, int, Callable[[], None]]] = []
         self.counter = 0
@@ -146,7 +147,8 @@ class Swarm:
     def _fresh(self, name: str, tip: Certified) -> State:
         boot = self.random.randbytes(16)
         return State(
-            me=name, rules=self.rules, timing=self.timing, boot=boot, tip=tip, admission=b"admit " + name.encode(),
+            me=name, rules=self.rules, timing=self.timing, boot=boot, tip=tip,
+            beacon_key=blake3(b"secret of " + name.encode() + self.salt).digest(), admission=b"admit " + name.encode(),
             began=self.now, attempt_began=self.now,
         )  # fmt: skip
 
@@ -348,6 +350,11 @@ class Swarm:
                 assert mine.digest == theirs.digest, f"{node.name} has another round {mine.value.round}"
         taken: set[int] = set()
         for before, after in pairwise(longest):
+            committed = {e.peer: e.beacon_commitment for e in before.value.electorate}
+            for reveal in after.value.reveals:
+                assert beacon.commitment_to(reveal.nonce) == committed[reveal.peer]
+            drawn = beacon.next_beacon(before.value.beacon, after.value.round, after.value.reveals)
+            assert after.value.beacon == drawn
             leases = {lease.peer: lease for lease in before.value.leases}
             for position, entry in enumerate(after.value.roster):
                 if any(included(chunk, position) for chunk in after.value.chunks):
