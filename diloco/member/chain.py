@@ -6,11 +6,10 @@ from datetime import timedelta
 
 from diloco.member.messages import AskLedger
 from diloco.member.setting import Setting
-from diloco.rounds.certificate import Certified, certify
-from diloco.rounds.statements import START_ROUND, Decided, Reset, Start, Value, Vote
-from diloco.rounds.values import parse_value, value_digest
+from diloco.rounds.certificate import Certified
+from diloco.rounds.proofs import Proofs
+from diloco.rounds.statements import START_ROUND, Decided
 from diloco.store.ledger import Ledger, to_message
-from protocol.envelope import unseal
 from protocol.errors import Code, NodeError
 from protocol.rpc import Context
 from protocol.units import PeerId
@@ -28,50 +27,17 @@ class Chain:
 
     def __init__(self, setting: Setting, ledger: Ledger) -> None:
         self._setting, self.ledger = setting, ledger
+        genesis = setting.genesis
+        self._proofs = Proofs(setting.run, genesis.operator, genesis.base, setting.endpoint.verifier)
 
     @property
     def tip(self) -> Certified | None:
         """The newest certified value here."""
         return self.ledger.tip()
 
-    def read_start(self, raw: bytes) -> Certified:
-        """Verify a start record: the operator's signature, this run, the genesis' initial state.
-
-        Raises:
-            NodeError: ``WIRE_SIGNATURE`` and others of the envelope; ``RND_CHAIN`` when it is not of this run.
-        """
-        genesis = self._setting.genesis
-        sealed = unseal(raw, run=self._setting.run, expect=Start, verifier=self._setting.endpoint.verifier)
-        if sealed.sender != genesis.operator:
-            raise NodeError(
-                Code.RND_CHAIN, "The start record is not signed by the run's operator.", peer=sealed.sender
-            )
-        data = sealed.message.value
-        value = _parsed(data)
-        run = bytes.fromhex(self._setting.run)
-        if (value.epoch, value.round, value.previous, value.base) != (0, START_ROUND, run, genesis.base):
-            raise NodeError(Code.RND_CHAIN, "The start record does not begin this run.")
-        return Certified(value, data, value_digest(data), start=raw)
-
     def read_reset(self, tip: Certified, raw: bytes) -> Certified:
-        """Verify a reset: the operator's signature, a later epoch, a last value that this member's chain has.
-
-        Raises:
-            NodeError: ``RND_CHAIN`` and those of the envelope.
-        """
-        sealed = unseal(raw, run=self._setting.run, expect=Reset, verifier=self._setting.endpoint.verifier)
-        if sealed.sender != self._setting.genesis.operator:
-            raise NodeError(
-                Code.RND_CHAIN, "A reset is not signed by the run's operator.", peer=sealed.sender
-            )
-        data = sealed.message.value
-        value = _parsed(data)
-        last = tip if tip.value.round == value.round else self.ledger.get(value.round)
-        if value.epoch <= tip.value.epoch or last is None or last.digest != value.previous:
-            raise NodeError(
-                Code.RND_CHAIN, f"The reset to epoch {value.epoch} does not follow this member's chain."
-            )
-        return Certified(value, data, value_digest(data), start=raw)
+        """Verify a reset that follows this member's chain, see ``Proofs.reset``."""
+        return self._proofs.reset(tip, raw, self.ledger.get)
 
     def read(self, tip: Certified | None, decided: Decided) -> Certified:
         """Verify that a message holds the certified value after ``tip``.
@@ -79,7 +45,7 @@ class Chain:
         Raises:
             NodeError: ``RND_CHAIN``, ``RND_CERTIFICATE`` or one of the envelope.
         """
-        certified = self._read(tip, decided)
+        certified = self._proofs.follow(tip, decided, self.ledger.get)
         anchor = self._setting.anchor
         here = (
             anchor is not None
@@ -91,15 +57,6 @@ class Chain:
                 Code.RND_CHAIN, f"The chain contradicts this node's admission in round {anchor[0]}."
             )
         return certified
-
-    def _read(self, tip: Certified | None, decided: Decided) -> Certified:
-        if decided.start:
-            return self.read_start(decided.start) if tip is None else self.read_reset(tip, decided.start)
-        if tip is None:
-            raise NodeError(Code.RND_CHAIN, "The chain does not begin with a start record.")
-        verifier = self._setting.endpoint.verifier
-        votes = [unseal(raw, run=self._setting.run, expect=Vote, verifier=verifier) for raw in decided.votes]
-        return certify(tip.value, tip.digest, decided.value, decided.attempt, votes)
 
     async def ask(self, peer: PeerId, tip: Certified | None, limit: int = 100) -> list[Certified]:
         """The verified values that follow ``tip``, from one peer; empty when it has none.
@@ -148,10 +105,3 @@ class Chain:
         """Answer with certified values."""
         for certified in self.ledger.after(message.epoch, message.round, min(message.limit, 100)):
             yield to_message(certified)
-
-
-def _parsed(data: bytes) -> Value:
-    try:
-        return parse_value(data)
-    except ValueError as error:
-        raise NodeError(Code.RND_CHAIN, f"A value cannot be read: {error}.") from error
