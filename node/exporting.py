@@ -11,6 +11,7 @@ from diloco.store.checkpoints import Checkpoints, Floats
 from diloco.store.ledger import Ledger
 from diloco.store.reduced import ReducedStore
 from node.joining import GENESIS_FILE, read_genesis
+from node.ledger_cli import LEDGER_FILE
 from protocol.errors import Code, NodeError
 
 
@@ -29,7 +30,7 @@ def export_node(folder: Path, to: Path) -> int:
     Raises:
         NodeError: ``STO_CORRUPT`` when the state cannot be rebuilt from what is on disk.
     """
-    if not (folder / GENESIS_FILE).exists():
+    if not (folder / GENESIS_FILE).exists() or not (folder / LEDGER_FILE).exists():
         raise NodeError(
             Code.CFG_USAGE,
             f"{folder} is not a node's data directory.",
@@ -48,7 +49,7 @@ def committed_parameters(folder: Path, genesis: Genesis) -> tuple[int, Floats]:
     Raises:
         NodeError: ``STO_CORRUPT`` when the state cannot be rebuilt from what is on disk.
     """
-    ledger = Ledger(folder / "ledger.sqlite")
+    ledger = Ledger(folder / LEDGER_FILE, read_only=True)
     tip = ledger.tip()
     target = tip.value.round + 1 if tip is not None else 0
     grid, one = grid_of(genesis), codec(genesis.sections.round.codec)

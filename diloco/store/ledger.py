@@ -7,6 +7,7 @@ before they are said.
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Persist
@@ -29,23 +30,42 @@ CREATE TABLE IF NOT EXISTS promise (
 """
 
 
+def connect(path: Path) -> sqlite3.Connection:
+    """Open a ledger for reading only; a node may be writing it. Leaves nothing beside a file that no node has open.
+
+    Raises:
+        sqlite3.Error: It cannot be opened.
+    """
+    written = path.with_name(path.name + "-wal").exists()
+    how = (
+        "mode=ro" if written else "mode=ro&immutable=1"
+    )  # without its log nobody writes it, and no lock is needed
+    return sqlite3.connect(f"file:{quote(str(path.absolute()))}?{how}", uri=True, isolation_level=None)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=FULL")
+    database.executescript(_TABLES)
+    return database
+
+
 class Ledger:
     """Certified values in order, and the last promise. For one thread.
 
     Args:
         path: The SQLite file; made when missing.
+        read_only: Change nothing; a node may be writing it.
 
     Raises:
         NodeError: ``STO_UNWRITABLE``, ``STO_CORRUPT`` or ``STO_SCHEMA``.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path = path
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
-            self._db.executescript(_TABLES)
+            self._db = connect(path) if read_only else _open(path)
             row = self._db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
             if row is None:
                 self._db.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
