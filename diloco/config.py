@@ -182,6 +182,9 @@ class RoundSection(Section):
     """Most seats that vote."""
     codec: Literal["fp32", "fp16", "int8"] = "int8"
     """Encoding of pseudo-gradients on the wire."""
+    aggregation: Literal["mean", "trimmed_mean", "median"] = "mean"
+    """How contributions become one. `trimmed_mean` leaves out a fifth of the weight at both ends of each value,
+    `median` all but the middle: both bound what liars do, from five contributors on."""
     chunk: Annotated[int, Field(ge=256, le=2**20, multiple_of=256)] = 2**16
     """Values of one chunk of the flat layout; 2**20 suits models above about 100 million parameters."""
     checkpoint_every: Annotated[int, Field(ge=1, le=8)] = 4

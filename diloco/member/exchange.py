@@ -55,6 +55,7 @@ class Exchange:
             me=setting.me,
             grid=setting.grid,
             codec=setting.codec,
+            how=setting.rules.aggregation,
             streams=LivingStreams(setting.endpoint, presence),
             seal=seal,
             unseal=lambda raw: unseal(

@@ -137,7 +137,8 @@ class Holding:
     def _check_and_store(self, value: Value, plan: Plan | None, data: list[bytes]) -> None:
         for chunk, (entry, part) in enumerate(zip(value.chunks, data, strict=True)):
             size = self._setting.rules.chunk_sizes[chunk]
-            check_reduced(part, entry, chunk, plan, self._setting.codec, size)
+            rules = self._setting.rules
+            check_reduced(part, entry, chunk, plan, self._setting.codec, size, rules.aggregation)
         self.store.write(value.epoch, value.round, value.chunks, data)
 
     async def _ask(self, peer: PeerId, value: Value, missing: list[int], data: dict[int, bytes]) -> None:

@@ -150,6 +150,7 @@ def rules_of(
         unseal_close=unseal_close,
         unseal_order=unseal_order,
         seat_of=seat_of,
+        aggregation=sections.round.aggregation,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from blake3 import blake3
 
-from diloco.aggregate import RunningMean
+from diloco.aggregate import Aggregation, reduce_chunk
 from diloco.codec import Codec
 from diloco.layout import Grid
 from diloco.reduce.checks import check_contribution
@@ -45,6 +45,7 @@ class Setting:
         me: This member.
         grid: The run's chunk grid.
         codec: The run's codec.
+        how: The run's aggregation.
         streams: How to pull.
         seal: Signs a header as a statement.
         unseal: Verifies a header's envelope.
@@ -56,6 +57,7 @@ class Setting:
     me: str
     grid: Grid
     codec: Codec
+    how: Aggregation
     streams: Streams
     seal: Callable[[Header], Sealed[Header]]
     unseal: Callable[[bytes], Sealed[Header]]
@@ -213,7 +215,7 @@ class Gathering:
         if not held:
             return  # nobody could give this chunk: the attempt cannot complete and its timer ends it
         size = _size(self._setting.grid, chunk)
-        data = await asyncio.to_thread(self._mean, held, size)
+        data = await asyncio.to_thread(self._aggregate, held, size)
         header = Header(
             epoch=self._attempt.epoch,
             round=self._attempt.round,
@@ -225,11 +227,17 @@ class Gathering:
         )
         self._done(Frame(chunk=chunk, data=data, header=self._setting.seal(header).raw), header)
 
-    def _mean(self, held: dict[int, bytes], size: int) -> bytes:
-        running = RunningMean(self._setting.codec, size)
-        for position in sorted(held):
-            running.add(held[position], self._attempt.plan.roster[position].weight)
-        return self._setting.codec.encode(running.result())
+    def _aggregate(self, held: dict[int, bytes], size: int) -> bytes:
+        order = sorted(held)
+        entries = [self._attempt.plan.roster[position] for position in order]
+        return reduce_chunk(
+            self._setting.codec,
+            [held[position] for position in order],
+            [entry.weight for entry in entries],
+            size,
+            clips=[entry.clip for entry in entries],
+            how=self._setting.how,
+        )
 
 
 def _size(grid: Grid, chunk: int) -> int:

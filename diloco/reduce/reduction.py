@@ -154,7 +154,8 @@ class Reduction:
             )
         entry = ReducedChunk(digest=header.digest, included=header.included)
         size = _size(self._setting.grid, frame.chunk)
-        check_reduced(frame.data, entry, frame.chunk, attempt.plan, self._setting.codec, size)
+        setting = self._setting
+        check_reduced(frame.data, entry, frame.chunk, attempt.plan, setting.codec, size, setting.how)
         return header
 
     def _take(self, frame: Frame, header: Header) -> None:

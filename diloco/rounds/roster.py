@@ -4,14 +4,20 @@ The leader of an attempt computes them and every member computes them again (rul
 """
 
 import math
+import struct
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from diloco.rounds.electorate import is_quorum
+from diloco.rounds.partition import measured, owners_of, partition
 from diloco.rounds.rules import Rules
 from diloco.rounds.statements import Contributor, Ready, ReducedChunk, Value
+
+_CLIP = 3
+_FEWEST_CLIPPED = 4
+_LARGEST_NORM = 1e18  # squared, of a chunk; more than any codec's largest values make
 
 
 @dataclass(frozen=True)
@@ -61,46 +67,74 @@ def make_plan(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> Plan | N
     }
     tokens = {peer: count for peer, count in tokens.items() if count > 0}
     weights = weigh(rules, tokens, seated)
+    norms = {peer: math.fsum(willing[peer].norms) for peer in weights}
+    clips = clip_factors(norms, tokens, seated)
     roster = tuple(
         Contributor(
             peer=peer,
             weight=weights[peer],
             tokens=tokens[peer],
             samples=min(willing[peer].samples, leased[peer]),
+            clip=clips[peer],
         )
         for peer in sorted(weights)
     )
-    owners = [peer for peer in sorted(weights) if peer in seated]
-    return Plan(base, roster, partition(len(rules.chunk_sizes), owners) if roster else (), readys)
+    rates = measured(readys, seated)
+    owners = owners_of([peer for peer in sorted(weights) if peer in seated], rates, tip.unproven)
+    return Plan(base, roster, partition(len(rules.chunk_sizes), owners, rates), readys)
 
 
 def _gives(ready: Ready, chunks: int) -> bool:
     """Whether a Ready describes a contribution that can be one at all."""
-    norms_fit = len(ready.norms) == chunks and all(math.isfinite(norm) and norm >= 0 for norm in ready.norms)
+    norms_fit = len(ready.norms) == chunks and all(0 <= norm <= _LARGEST_NORM for norm in ready.norms)
     return ready.tokens > 0 and len(ready.commitment) == 32 and norms_fit
 
 
 def weigh(rules: Rules, tokens: Mapping[str, int], seated: Collection[str]) -> dict[str, int]:
-    """The weight of each contributor in the mean, from its tokens: capped, and strangers bounded together."""
-    if not tokens:
+    """The weight of each contributor in the mean, from its tokens: capped, and strangers bounded together.
+
+    The cap is a multiple of the median of those with a seat, so that free identities cannot lower it for the others.
+    """
+    held_tokens = [count for peer, count in tokens.items() if peer in seated]
+    if not held_tokens:
         return {}
-    cap = int(rules.weight_cap * median(tokens.values()))
+    cap = int(rules.weight_cap * median(held_tokens))
     weights = {peer: min(count, cap) for peer, count in tokens.items()}
     held = sum(weight for peer, weight in weights.items() if peer in seated)
     strangers = sum(weight for peer, weight in weights.items() if peer not in seated)
     allowed = int(held * rules.open_share / (1 - rules.open_share))
-    if not held:
-        return {}
     if strangers > allowed:
         weights = {p: w if p in seated else w * allowed // strangers for p, w in weights.items()}
     return {peer: weight for peer, weight in weights.items() if weight > 0}
 
 
-def partition(chunks: int, owners: Sequence[str]) -> tuple[str, ...]:
-    """Give each owner one run of chunks; runs differ by at most one chunk, so nobody owns much more than 1/N."""
-    if not owners:
-        return ()
-    return tuple(owners[chunk * len(owners) // chunks] for chunk in range(chunks))
+def clip_factors(
+    norms: Mapping[str, float], tokens: Mapping[str, int], seated: Collection[str]
+) -> dict[str, float]:
+    """By how much each contribution is scaled so that none is longer than 3 times the usual for its tokens.
+
+    A pseudo-gradient of twice the tokens is about sqrt(2) times as long, so norm / sqrt(tokens) is what is compared,
+    with the median of the contributors that have a seat: identities without one are free, and must not set it. Below
+    ``_FEWEST_CLIPPED`` contributors there is no usual.
+
+    Args:
+        norms: Squared L2 norm of each contribution.
+        tokens: Tokens for which each counts, positive.
+        seated: Who has a seat; at least one contributor.
+
+    Returns:
+        Factors from 0 to 1, representable in fp32.
+    """
+    if len(norms) < _FEWEST_CLIPPED:
+        return dict.fromkeys(norms, 1.0)
+    lengths = {peer: math.sqrt(norm / tokens[peer]) for peer, norm in norms.items()}
+    most = _CLIP * median(length for peer, length in lengths.items() if peer in seated)
+    return {peer: _fp32(most / length) if length > most else 1.0 for peer, length in lengths.items()}
+
+
+def _fp32(value: float) -> float:
+    """The nearest number that fp32 has."""
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])
 
 
 def included(entry: ReducedChunk, position: int) -> bool:

@@ -2,9 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from diloco.rounds.statements import Close, Order, Ready
 from protocol.envelope import Sealed
+
+if TYPE_CHECKING:  # it imports numerics, which who only follows rounds does not need
+    from diloco.aggregate import Aggregation
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Rules:
         unseal_close: Verifies the envelope of a Close and decodes it; raises ``NodeError``.
         unseal_order: Verifies the envelope of an operator's order and decodes it; raises ``NodeError``.
         seat_of: Verifies an admission for a peer; None when it is not one.
+        aggregation: How a chunk's contributions become one.
     """
 
     run: str
@@ -53,3 +58,4 @@ class Rules:
     unseal_close: Callable[[bytes], Sealed[Close]]
     unseal_order: Callable[[bytes], Sealed[Order]]
     seat_of: Callable[[bytes, str], Seat | None]
+    aggregation: "Aggregation" = "mean"
