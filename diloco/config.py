@@ -43,6 +43,7 @@ Duration = Annotated[
     PlainSerializer(duration_text, return_type=str),
 ]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_tuple)]
+Changeable = Literal["inner.lr", "outer.lr", "outer.momentum", "round.inner_steps"]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
@@ -189,6 +190,13 @@ class RoundSection(Section):
     """Values of one chunk of the flat layout; 2**20 suits models above about 100 million parameters."""
     checkpoint_every: Annotated[int, Field(ge=1, le=8)] = 4
     """Rounds between two checkpoints on a member's disk; the reduced bytes of the rounds between are kept too."""
+    changeable: Annotated[tuple[Changeable, ...], BeforeValidator(_tuple)] = (
+        "inner.lr",
+        "outer.lr",
+        "outer.momentum",
+        "round.inner_steps",
+    )
+    """Parameters that the operator may change while the run goes on."""
     evaluation_batches: Annotated[int, Field(ge=1, le=10_000)] = 4
     """Batches of the validation slice that one evaluation reads, always the same ones."""
 

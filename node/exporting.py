@@ -6,6 +6,7 @@ from diloco.codec import codec
 from diloco.creation import grid_of, initial_state
 from diloco.export import export
 from diloco.genesis import Genesis
+from diloco.parameters import in_force
 from diloco.replay import replay
 from diloco.store.checkpoints import Checkpoints, Floats
 from diloco.store.ledger import Ledger
@@ -59,7 +60,7 @@ def committed_parameters(folder: Path, genesis: Genesis) -> tuple[int, Floats]:
         certified = ledger.get(number)
         if certified is None:
             raise NodeError(Code.STO_CORRUPT, f"The ledger in {folder} has no value of round {number}.")
-        outer = genesis.sections.outer
+        outer = in_force(genesis.sections, ledger, number).outer
         replay(
             params, momentum, reduced.read(certified.value), grid=grid, codec=one,
             lr=outer.lr, mu=outer.momentum, params_out=params, momentum_out=momentum,

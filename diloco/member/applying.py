@@ -8,8 +8,10 @@ import numpy as np
 from diloco import digest
 from diloco.member.setting import Setting
 from diloco.outer_state import OuterState
+from diloco.parameters import in_force
 from diloco.replay import replay
 from diloco.store.checkpoints import Checkpoints
+from diloco.store.ledger import Ledger
 from protocol.errors import NodeError
 from protocol.units import Digest
 
@@ -38,10 +40,11 @@ class Applying:
         setting: The member's setting.
         state: The outer state.
         checkpoints: Where checkpoints go.
+        ledger: Certified values, which say what the operator changed.
     """
 
-    def __init__(self, setting: Setting, state: OuterState, checkpoints: Checkpoints) -> None:
-        self._setting, self._state, self._checkpoints = setting, state, checkpoints
+    def __init__(self, setting: Setting, state: OuterState, checkpoints: Checkpoints, ledger: Ledger) -> None:
+        self._setting, self._state, self._checkpoints, self._ledger = setting, state, checkpoints, ledger
 
     def describe(self) -> Applied:
         """Digests of the current state."""
@@ -71,7 +74,7 @@ class Applying:
             raise ValueError(f"round {round_number} cannot be applied to the state of round {state.round}")
         params, momentum = state.params, state.momentum
         params_out, momentum_out = state.back()
-        outer = self._setting.genesis.sections.outer
+        outer = in_force(self._setting.genesis.sections, self._ledger, round_number).outer
         replay(
             params, momentum, chunks, grid=self._setting.grid, codec=self._setting.codec,
             lr=outer.lr, mu=outer.momentum, params_out=params_out, momentum_out=momentum_out,

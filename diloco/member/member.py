@@ -84,7 +84,7 @@ class Member:
         self._mail = Mail(setting, self._tasks)
         self._chain = Chain(setting, self.ledger)
         self._holding = Holding(setting, reduced, self.ledger)
-        applying = Applying(setting, state, checkpoints)
+        applying = Applying(setting, state, checkpoints, self.ledger)
         self._restoring = Restoring(setting, state, applying, self.ledger, checkpoints, reduced, shelf)
         self._training = Training(setting, trainer, state, self._trained)
         self._telling = Telling(setting)

@@ -13,6 +13,7 @@ from diloco.member.holding import Holding
 from diloco.member.restoring import Restoring
 from diloco.member.setting import Setting, Tasks, Trainer
 from diloco.member.training import Training
+from diloco.parameters import changed
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Contribution, Event, StateReady, Tick, Trained
 from diloco.rounds.state import State
@@ -202,7 +203,7 @@ class Outer:
                 self._tasks.spawn(self._finish(), "finishing")
             return
         lease = state.lease
-        if lease is None or state.contribution is not None:
+        if lease is None or state.contribution is not None or state.value.paused:
             return
         share = self._training.share
         if state.leaving:
@@ -214,7 +215,8 @@ class Outer:
             self._evaluated, self._evaluating = state.round, True
             self._tasks.spawn(self._evaluate(state.round), "evaluation")
         else:
-            self._training.begin(lease, state.round)
+            inner = changed(self._setting.genesis.sections, state.value.parameters).inner
+            self._training.begin(lease, state.round, inner.lr)
 
     def _evaluates(self, state: State) -> bool:
         """One voter evaluates each round, in turn."""

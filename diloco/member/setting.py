@@ -13,6 +13,7 @@ from diloco.creation import grid_of
 from diloco.genesis import Genesis
 from diloco.layout import Grid
 from diloco.member.admission import read_admission
+from diloco.parameters import accepts
 from diloco.rounds.rules import Rules, Seat
 from diloco.rounds.state import Timing
 from diloco.rounds.statements import Close, Lease, Order, Ready
@@ -55,9 +56,17 @@ class Trainer(Protocol):
     """A node's workers, as a member sees them; the pseudo-gradient is left in the outer state."""
 
     async def train(
-        self, lease: Lease, round_number: int, *, done: int, on_step: Callable[[int, float, int], None]
+        self,
+        lease: Lease,
+        round_number: int,
+        *,
+        done: int,
+        lr: float,
+        on_step: Callable[[int, float, int], None],
     ) -> Outcome:
         """Train on a lease from sample ``done`` on, continuing the pseudo-gradient that is there when ``done`` > 0.
+
+        ``lr`` is the highest learning rate of the schedule.
 
         Raises:
             NodeError: ``TRN_WORKER_DIED``; the call may be repeated from ``done = 0``.
@@ -141,6 +150,7 @@ def rules_of(
         rounds=sections.run.rounds,
         chunk_sizes=tuple(part.stop - part.start for part in grid.slices()),
         samples=sections.round.inner_steps * sections.inner.samples_per_step,
+        samples_per_step=sections.inner.samples_per_step,
         tokens_per_sample=sections.model.context,
         weight_cap=4,
         open_share=1 / 3,
@@ -150,6 +160,7 @@ def rules_of(
         unseal_close=unseal_close,
         unseal_order=unseal_order,
         seat_of=seat_of,
+        accepts=lambda name, text: accepts(sections, name, text),
         aggregation=sections.round.aggregation,
     )
 

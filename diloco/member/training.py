@@ -63,12 +63,12 @@ class Training:
         """Whether the workers are at work."""
         return self._task is not None and not self._task.done()
 
-    def begin(self, lease: Lease, round_number: int) -> None:
-        """Train a lease, or go on with it after an interruption."""
+    def begin(self, lease: Lease, round_number: int, lr: float) -> None:
+        """Train a lease at this learning rate, or go on with it after an interruption."""
         if self.share is None or self.share.lease != lease:
             self.share = Share(lease)
         self._interrupted = self._cut_short = False
-        self._work(self._run(self.share, round_number))
+        self._work(self._run(self.share, round_number, lr))
 
     async def interrupt(self) -> None:
         """Stop the workers after their current step; what they did stays in the share."""
@@ -104,7 +104,7 @@ class Training:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _run(self, share: Share, round_number: int) -> None:
+    async def _run(self, share: Share, round_number: int, lr: float) -> None:
         emit, clock = self._setting.emit, self._setting.clock
         lease = share.lease
         emit(
@@ -129,7 +129,9 @@ class Training:
         restarts = 0
         while True:
             try:
-                outcome = await self._trainer.train(lease, round_number, done=share.samples, on_step=on_step)
+                outcome = await self._trainer.train(
+                    lease, round_number, done=share.samples, lr=lr, on_step=on_step
+                )
                 break
             except NodeError as error:
                 emit("train.failed", round=round_number, code=str(error.code), reason=error.sentence)

@@ -41,8 +41,10 @@ def decide(state: State, now: float) -> Step:
 
 def speak(state: State, now: float) -> Step:
     """Rule 2: say Ready once the state is there and the lease is trained, and again for every new attempt."""
-    if state.base is None or (state.lease is not None and state.contribution is None):
+    if state.base is None or not _has_something_to_say(state):
         return state, []
+    if state.value.paused and state.promised < 0:  # the time that it waited is nobody's delay
+        state = replace(state, began=now, arrivals=dict.fromkeys(state.arrivals, 0.0))
     attempt = max(state.promised, state.recovered + 1 if state.recovered >= 0 else 0)
     if state.promised < 0:
         attempt = max(attempt, state.highest_seen())
@@ -67,7 +69,7 @@ def speak(state: State, now: float) -> Step:
         voted_attempt=state.ballot.attempt + 1 if state.ballot else 0,
         voted_value=state.ballot.value if state.ballot else b"",
         voted_close=state.ballot.close if state.ballot else b"",
-        admission=b"" if elector or state.me in state.value.members else state.admission,
+        admission=b"" if elector else state.admission,
         orders=tuple(order.raw for order in state.orders),
         beacon_commitment=commitment_to(_nonce(state, state.round + 1)),
         reveal=_nonce(state, state.round),
@@ -75,6 +77,13 @@ def speak(state: State, now: float) -> Step:
     if state.abstains:  # a promise on disk would pass for a vote record after the next restart (rule 9)
         return state, [*effects, Say(ready)]
     return state, [*effects, moves.persist(state), Say(ready)]
+
+
+def _has_something_to_say(state: State) -> bool:
+    """Rule 11: where the run is paused a round is decided once somebody holds an order."""
+    if state.value.paused:
+        return bool(state.orders)
+    return state.lease is None or state.contribution is not None
 
 
 def _nonce(state: State, round_number: int) -> bytes:

@@ -30,7 +30,7 @@ from diloco.rounds.events import (
 )
 from diloco.rounds.moves import Step
 from diloco.rounds.state import State
-from diloco.rounds.statements import Close, Pass, Proposal, Ready, Vote
+from diloco.rounds.statements import Close, Order, Pass, Proposal, Ready, Vote
 from diloco.rounds.values import parse_value, value_digest
 from protocol.envelope import Sealed
 from protocol.errors import NodeError
@@ -102,12 +102,25 @@ def _on_decision(state: State, event: Decision, now: float) -> Step:
 
 def _on_order(state: State, event: OrderCame, now: float) -> Step:
     """Rule 11: an order waits for the next Ready; one that a value has overtaken is void."""
-    order = event.order
+    return _with_order(state, event.order), []
+
+
+def _with_order(state: State, order: Sealed[Order]) -> State:
     numbers = {held.message.number for held in state.orders}
     if order.message.number <= state.value.order_number or order.message.number in numbers:
-        return state, []
+        return state
     orders = sorted((*state.orders, order), key=lambda held: held.message.number)
-    return replace(state, orders=tuple(orders[:MOST_ORDERS])), []
+    return replace(state, orders=tuple(orders[:MOST_ORDERS]))
+
+
+def _take_order(state: State, raw: bytes) -> State:
+    """An order in another voter's Ready is as good as one from the operator."""
+    if any(held.raw == raw for held in state.orders):
+        return state
+    try:
+        return _with_order(state, state.rules.unseal_order(raw))
+    except NodeError:
+        return state
 
 
 def _on_reset(state: State, event: ResetCame, now: float) -> Step:
@@ -164,6 +177,8 @@ def _on_ready(state: State, sealed: Sealed[Ready], now: float) -> Step:
         return state, []
     if held is not None and held.message.attempt > ready.attempt:
         return state, []
+    for raw in ready.orders if voter else ():
+        state = _take_order(state, raw)
     arrivals = state.arrivals if peer in state.arrivals else {**state.arrivals, peer: now - state.began}
     return replace(state, readys={**state.readys, peer: sealed}, arrivals=arrivals), []
 

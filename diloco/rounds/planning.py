@@ -4,17 +4,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from diloco.rounds.beacon import next_beacon, reveals_of
-from diloco.rounds.electorate import (
-    is_quorum,
-    leader_order,
-    next_electorate,
-    next_tie_breaker,
-)
+from diloco.rounds.electorate import is_quorum, leader_order
 from diloco.rounds.leases import Ledger, assign, settle
-from diloco.rounds.orders import take_orders
+from diloco.rounds.membership import next_membership
+from diloco.rounds.orders import stands, take_orders, with_parameters
 from diloco.rounds.roster import Plan, included, partial_tokens
 from diloco.rounds.rules import Rules
-from diloco.rounds.statements import Boot, Close, Contributor, Ghost, Ready, ReducedChunk, Value
+from diloco.rounds.statements import Boot, Close, Contributor, Ready, ReducedChunk, Value
 from diloco.rounds.values import parse_value
 from protocol.errors import NodeError
 
@@ -107,39 +103,12 @@ def make_value(
     rules: Rules, tip: Value, tip_digest: bytes, plan: Plan, attempt: int, chunks: Sequence[ReducedChunk]
 ) -> Value:
     """The value of a free proposal: a pure function of the value before, plan, attempt and reduced chunks."""
-    taken, banned = take_orders(rules, tip, plan.readys)
-    listed = {peer: ready for peer, ready in plan.readys.items() if peer not in banned}
-    leaving = {peer for peer, ready in plan.readys.items() if ready.leaving}
-    seats = {
-        peer: rules.seat_of(ready.admission, peer) for peer, ready in plan.readys.items() if ready.admission
-    }
-    voters = {elector.peer for elector in tip.electorate}
-    followed = {ghost.peer: ghost.rounds for ghost in tip.ghosts}
-    arrivals = sorted(
-        (seat.digest, peer, seat.seated)
-        for peer, seat in seats.items()
-        if seat is not None and peer not in voters and peer not in tip.members and peer not in banned
-        and plan.readys[peer].base == plan.base and peer not in leaving
-    )  # fmt: skip
-    ripe = [(peer, seated) for _, peer, seated in arrivals if followed.get(peer, 0) >= rules.ghost_rounds]
-    electorate, stopped = next_electorate(
-        [e for e in tip.electorate if e.peer not in banned] or tip.electorate,
-        listed,
-        leaving,
-        [peer for peer, seated in ripe if seated],
-        rules.max_voters,
-    )
-    stayers = {e.peer for e in electorate if e.absent == 0}
-    members = tuple(
-        sorted(
-            {peer for peer in tip.members if peer in listed and peer not in leaving}
-            | {peer for peer, seated in ripe if not seated}
-        )
-    )
-    present = (stayers & set(listed)) | set(members)
-    waiting = stayers | set(members) | {e.peer for e in electorate}
-    books = books_after(rules, tip, plan.roster, chunks, waiting, present)
+    will = take_orders(rules, tip, plan.readys)
+    here = next_membership(rules, tip, plan.base, plan.readys, will)
+    rules = with_parameters(rules, will.parameters)
+    books = books_after(rules, tip, plan.roster, chunks, here.keep, () if will.finished else here.present)
     total = sum(entry.tokens for entry in plan.roster)
+    voters = {*(e.peer for e in tip.electorate), *(e.peer for e in here.electorate)}
     reveals = reveals_of(tip.electorate, plan.readys)
     order = leaders(rules, tip)
     failed = tuple(dict.fromkeys(order[a % len(order)] for a in range(min(attempt, len(order)))))
@@ -153,29 +122,30 @@ def make_value(
         leases=books.leases,
         cursor=books.cursor,
         returned=books.returned,
-        electorate=electorate,
-        members=members,
-        ghosts=tuple(
-            Ghost(peer=peer, rounds=followed.get(peer, 0) + 1)
-            for _, peer, _ in arrivals
-            if peer not in {p for p, _ in ripe}
-        ),
-        tie_breaker=next_tie_breaker(tip.tie_breaker, electorate, stayers & voters, tip.beacon),
+        electorate=here.electorate,
+        members=here.members,
+        ghosts=here.ghosts,
+        tie_breaker=here.tie_breaker,
         failed_leaders=failed,
         failed_last=tip.failed_leaders,
         failed_before=tip.failed_last,
         boots=tuple(
             Boot(peer=peer, nonce=ready.boot)
             for peer, ready in sorted(plan.readys.items())
-            if ready.lost_record and (peer in voters or peer in {e.peer for e in electorate})
+            if ready.lost_record and peer in voters
         ),
-        left=tuple(sorted(leaving)),
+        left=tuple(sorted(peer for peer, ready in plan.readys.items() if ready.leaving)),
         beacon=next_beacon(tip.beacon, tip.round + 1, reveals),
         reveals=reveals,
         tokens=total,
         partial_tokens=partial_tokens(rules, plan, chunks),
-        stopped=stopped,
-        orders=taken,
-        order_number=max((order.number for order in taken), default=tip.order_number),
-        banned=tuple(sorted(banned)),
+        stopped=here.stopped,
+        orders=will.taken,
+        order_number=will.number,
+        banned=tuple(sorted(will.banned)),
+        paused=will.paused,
+        finished=will.finished,
+        parameters=stands(will.parameters),
+        seated=tuple(sorted(will.seated)),
+        unseated=tuple(sorted(will.unseated)),
     )

@@ -56,7 +56,7 @@ def make_plan(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> Plan | N
     seated = {elector.peer for elector in tip.electorate}
     willing = {
         peer: ready
-        for peer, ready in readys.items()
+        for peer, ready in ({} if tip.paused else readys).items()
         if ready.base == base and peer in leased and _gives(ready, len(rules.chunk_sizes))
     }
     tokens = {

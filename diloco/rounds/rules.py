@@ -33,6 +33,7 @@ class Rules:
         rounds: Rounds after which the run is complete; 0 for no end.
         chunk_sizes: Values per chunk of the grid.
         samples: Sample positions that a member is leased per round.
+        samples_per_step: Samples of one inner step of a member.
         tokens_per_sample: Tokens in one sample.
         weight_cap: Most weight of one contributor, as a multiple of the roster's median.
         open_share: Most weight of all members without a seat together, as a share of the round's.
@@ -42,6 +43,7 @@ class Rules:
         unseal_close: Verifies the envelope of a Close and decodes it; raises ``NodeError``.
         unseal_order: Verifies the envelope of an operator's order and decodes it; raises ``NodeError``.
         seat_of: Verifies an admission for a peer; None when it is not one.
+        accepts: Whether the operator may give a parameter this value.
         aggregation: How a chunk's contributions become one.
     """
 
@@ -49,6 +51,7 @@ class Rules:
     rounds: int
     chunk_sizes: tuple[int, ...]
     samples: int
+    samples_per_step: int
     tokens_per_sample: int
     weight_cap: int
     open_share: float
@@ -58,4 +61,5 @@ class Rules:
     unseal_close: Callable[[bytes], Sealed[Close]]
     unseal_order: Callable[[bytes], Sealed[Order]]
     seat_of: Callable[[bytes, str], Seat | None]
+    accepts: Callable[[str, str], bool]
     aggregation: "Aggregation" = "mean"

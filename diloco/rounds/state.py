@@ -152,7 +152,7 @@ class State:
     @property
     def finished(self) -> bool:
         """Whether the run is complete."""
-        return bool(self.rules.rounds) and self.round >= self.rules.rounds
+        return self.value.finished or (bool(self.rules.rounds) and self.round >= self.rules.rounds)
 
     @property
     def lease(self) -> Lease | None:

@@ -10,7 +10,7 @@ class Waiting:
     """What a member is doing or waiting for.
 
     Attributes:
-        phase: ``training``, ``ready``, ``reducing``, ``voting``, ``syncing`` or ``finished``.
+        phase: ``training``, ``ready``, ``reducing``, ``voting``, ``syncing``, ``paused`` or ``finished``.
         reason: Stable reason code.
         sentence: One sentence with names and numbers.
         until: Deadline, seconds on the member's monotonic clock; None where there is none.
@@ -33,12 +33,12 @@ def waiting(state: State, now: float) -> Waiting:
     """
     number = state.round
     if state.finished:
-        return Waiting(
-            "finished", "finished", f"All {state.rules.rounds} rounds are done; serving the result."
-        )
+        return Waiting("finished", "finished", f"The run ended with round {number - 1}; serving the result.")
     if state.base is None:
         return Waiting("syncing", "state", f"Preparing the outer state of round {number}.")
-    if state.lease is not None and state.contribution is None:
+    if state.value.paused and not state.orders:
+        return Waiting("paused", "paused", f"The operator paused the run before round {number}.")
+    if state.lease is not None and state.contribution is None and not state.value.paused:
         return Waiting("training", "training", f"Training on {state.lease.count} samples for round {number}.")
     attempt = state.attempt
     leader = state.leader(attempt)

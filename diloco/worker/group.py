@@ -132,6 +132,7 @@ class WorkerGroup:
         first_step: int = 0,
         go_on: bool = False,
         budget: timedelta | None = None,
+        lr: float | None = None,
     ) -> TrainResult:
         """Take inner steps from the outer parameters and leave the pseudo-gradient in the outer state.
 
@@ -145,6 +146,7 @@ class WorkerGroup:
             first_step: Steps taken in this round before, for the learning rate.
             go_on: Continue from the pseudo-gradient in the outer state, which this call then includes.
             budget: No step begins after this time; at least one step is taken.
+            lr: Highest learning rate of the schedule; the genesis' one if None.
 
         Raises:
             NodeError: TRN_WORKER_DIED; the pseudo-gradient is then undefined.
@@ -160,6 +162,7 @@ class WorkerGroup:
                 "first_step": first_step,
                 "go_on": go_on,
                 "budget": None if budget is None else budget.total_seconds(),
+                "lr": lr,
             }
             answers = await self._call(command, on_step)
         first = answers[0]

@@ -68,7 +68,13 @@ class Workers:
         return await asyncio.shield(self._starting)
 
     async def train(
-        self, lease: Lease, round_number: int, *, done: int, on_step: Callable[[int, float, int], None]
+        self,
+        lease: Lease,
+        round_number: int,
+        *,
+        done: int,
+        lr: float,
+        on_step: Callable[[int, float, int], None],
     ) -> Outcome:
         """See ``Trainer.train``."""
         group = await self.group()
@@ -84,6 +90,7 @@ class Workers:
             first_step=done // self._per_step,
             go_on=done > 0,
             budget=self._budget,
+            lr=lr,
         )
         return Outcome(result.samples, result.tokens, result.steps, result.loss, result.finite)
 

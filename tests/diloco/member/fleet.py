@@ -88,13 +88,21 @@ class ScriptedTrainer:
     def __init__(self, number: int, state: OuterState, gradient: Gradient, step: float = 0.01) -> None:
         self.number, self.state, self.gradient, self.step_time = number, state, gradient, step
         self.trained: list[tuple[int, int, int]] = []
+        self.rates: dict[int, float] = {}
         self.loss: Callable[[int], float] = lambda round_number: 1.0
         self.gate: Callable[[int, int], asyncio.Event | None] = lambda round_number, step: None
         self._stop = asyncio.Event()
 
     async def train(
-        self, lease: Lease, round_number: int, *, done: int, on_step: Callable[[int, float, int], None]
+        self,
+        lease: Lease,
+        round_number: int,
+        *,
+        done: int,
+        lr: float,
+        on_step: Callable[[int, float, int], None],
     ) -> Outcome:
+        self.rates[round_number] = lr
         self._stop.clear()
         samples, loss = 0, self.loss(round_number)
         while done + samples < lease.count:

@@ -12,6 +12,8 @@ from typing import Any
 
 from blake3 import blake3
 
+from diloco.config import RunSections
+from diloco.parameters import accepts
 from diloco.rounds import beacon, founding
 from diloco.rounds.certificate import Certified, certify
 from diloco.rounds.events import (
@@ -27,6 +29,7 @@ from diloco.rounds.events import (
     Gone,
     Held,
     Leave,
+    OrderCame,
     Persist,
     Reduce,
     Reduced,
@@ -45,12 +48,14 @@ from diloco.rounds.state import Ballot, State, Timing
 from diloco.rounds.statements import Close, Order, Ready, ReducedChunk, Vote
 from diloco.rounds.values import value_digest
 from protocol.envelope import Sealed, seal, unseal
+from protocol.errors import Code, NodeError
 from protocol.messages import encode
 from protocol.units import PeerId, RunId
 
 RUN = RunId("ab" * 32)
 CHUNKS = (256, 256, 256)
 SAMPLES = 8
+OPERATOR = PeerId("operator")
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,18 @@ class KeyedSigner:
 
 def keyed_verify(peer: PeerId, data: bytes, signature: bytes) -> bool:
     return blake3(peer.encode() + data).digest() == signature
+
+
+def seat_of(raw: bytes, peer: str) -> Seat | None:
+    seated = {b"admit " + peer.encode(): True, b"guest " + peer.encode(): False}.get(raw)
+    return None if seated is None else Seat(seated, blake3(raw).digest())
+
+
+def unseal_order(raw: bytes) -> Sealed[Order]:
+    order = unseal(raw, run=RUN, expect=Order, verifier=keyed_verify)
+    if order.sender != OPERATOR:
+        raise NodeError(Code.RND_CHAIN, "not the operator")
+    return order
 
 
 def state_after(base: bytes, value_digest: bytes) -> bytes:
@@ -113,6 +130,7 @@ class Swarm:
             rounds=rounds,
             chunk_sizes=CHUNKS,
             samples=SAMPLES,
+            samples_per_step=4,
             tokens_per_sample=16,
             weight_cap=4,
             open_share=1 / 3,
@@ -120,10 +138,9 @@ class Swarm:
             ghost_rounds=0,
             unseal_ready=lambda raw: unseal(raw, run=RUN, expect=Ready, verifier=keyed_verify),
             unseal_close=lambda raw: unseal(raw, run=RUN, expect=Close, verifier=keyed_verify),
-            unseal_order=lambda raw: unseal(raw, run=RUN, expect=Order, verifier=keyed_verify),
-            seat_of=lambda raw, peer: (
-                Seat(True, blake3(raw).digest()) if raw == b"admit " + peer.encode() else None
-            ),
+            unseal_order=unseal_order,
+            seat_of=seat_of,
+            accepts=lambda name, text: accepts(RunSections(), name, text),
         )
         self.timing = Timing()
         self.base = blake3(b"initial").digest()
@@ -131,13 +148,15 @@ class Swarm:
         data = encode(start)
         self.start = Certified(start, data, value_digest(data), start=b"signed")
         self.nodes: dict[str, Node] = {}
-        self.lost_steps: list[tuple[str, int]] = []
+        self.guests: set[str] = set()
         for name in names:
             self.add(name, [self.start], [self.base])
         for name in self.nodes:
             self._tick(name)
 
-    def add(self, name: str, chain: list[Certified], states: list[bytes]) -> Node:
+    def add(self, name: str, chain: list[Certified], states: list[bytes], seat: bool = True) -> Node:
+        if not seat:
+            self.guests.add(name)
         node = Node(PeerId(name), Disk(list(chain), None, list(states)), self._fresh(name, chain[-1]))
         self.nodes[name] = node
         self.later(0.01, name, StateReady(node.state.round, states[-1]))
@@ -146,9 +165,10 @@ class Swarm:
 
     def _fresh(self, name: str, tip: Certified) -> State:
         boot = self.random.randbytes(16)
+        admission = (b"guest " if name in self.guests else b"admit ") + name.encode()
         return State(
             me=name, rules=self.rules, timing=self.timing, boot=boot, tip=tip,
-            beacon_key=blake3(b"secret of " + name.encode() + self.salt).digest(), admission=b"admit " + name.encode(),
+            beacon_key=blake3(b"secret of " + name.encode() + self.salt).digest(), admission=admission,
             began=self.now, attempt_began=self.now,
         )  # fmt: skip
 
@@ -203,6 +223,14 @@ class Swarm:
         node.state = state
         self.later(0.01, name, StateReady(state.round, node.disk.states[-1]))
         self._train(node)
+
+    def order(
+        self, number: int, kind: str, peer: str = "", to: Iterable[str] | None = None, **more: str
+    ) -> None:
+        """The operator gives an order to some members; to all unless told otherwise."""
+        sealed = seal(KeyedSigner(OPERATOR), RUN, Order(number=number, kind=kind, peer=peer, **more))
+        for name in self.nodes if to is None else to:
+            self.feed(name, OrderCame(sealed))
 
     def leave(self, name: str) -> None:
         self.feed(name, Leave())
@@ -322,7 +350,12 @@ class Swarm:
 
     def _train(self, node: Node) -> None:
         lease = node.state.lease
-        if lease is None or node.state.finished or node.state.contribution is not None:
+        if (
+            lease is None
+            or node.state.finished
+            or node.state.value.paused
+            or node.state.contribution is not None
+        ):
             return
         give = Contribution(lease.count * 16, lease.count, b"\1" * 32, (1.0,) * len(CHUNKS))
         if node.state.leaving:
