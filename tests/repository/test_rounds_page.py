@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from diloco.rounds import events, intake
+from diloco.rounds import events, hearing, intake
 from diloco.rounds.waiting import waiting
 from tests.diloco.rounds.swarm import Swarm
 from tests.repository.documents import ROOT, blocks, page, rows, section
@@ -129,5 +129,5 @@ def listed(what: str) -> set[str]:
 def test_events_statements_and_effects_are_those_of_the_machine() -> None:
     assert listed("events") == {one.__name__ for one in intake.HANDLERS}
     assert listed("events") == {one.__name__ for one in get_args(events.Event)}
-    assert listed("statements that arrive") == {one.__name__ for one in intake.STATEMENTS}
+    assert listed("statements that arrive") == {one.__name__ for one in hearing.STATEMENTS}
     assert listed("effects") == {one.__name__ for one in get_args(events.Effect)}

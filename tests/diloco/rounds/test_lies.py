@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from diloco.rounds import intake, planning
+from diloco.rounds import hearing, planning
 from diloco.rounds.events import Arrived
 from diloco.rounds.roster import Plan
 from diloco.rounds.state import State
@@ -103,7 +103,7 @@ def test_a_vote_is_believed_with_its_leaders_close_and_not_without(lie: str) -> 
 
 def test_one_voter_cannot_take_a_run_to_the_end_of_all_attempts() -> None:
     swarm = quiet(3)
-    for attempt in (2**62, 2**64 - 1, intake.MOST_AHEAD + 1):
+    for attempt in (2**62, 2**64 - 1, hearing.MOST_AHEAD + 1):
         hear(swarm, "anna", "bert", ready(swarm.nodes["anna"].state, attempt))
     assert swarm.nodes["anna"].state.highest_seen() == 0
     hear(swarm, "anna", "bert", ready(swarm.nodes["anna"].state, 3))
@@ -119,10 +119,10 @@ def test_what_one_voter_says_in_a_round_stays_small() -> None:
         hear(swarm, "anna", leads(swarm, number), Pass(epoch=0, round=0, attempt=number))
         close = Close(epoch=0, round=0, attempt=number, value=number.to_bytes(2, "big"))
         hear(swarm, "anna", leads(swarm, number), close)
-    assert sum(len(held) for held in anna.state.votes.values()) == intake.MOST_VOTES
-    assert min(attempt for attempt, _ in anna.state.votes) == 300 - intake.MOST_VOTES
+    assert sum(len(held) for held in anna.state.votes.values()) == hearing.MOST_VOTES
+    assert min(attempt for attempt, _ in anna.state.votes) == 300 - hearing.MOST_VOTES
     assert len(anna.state.passed) <= len(FIVE) + 1
-    assert len(anna.state.bodies) <= intake.MOST_BODIES
+    assert len(anna.state.bodies) <= hearing.MOST_BODIES
 
 
 def test_a_close_that_is_checked_finds_room_among_those_that_are_not() -> None:
@@ -132,7 +132,7 @@ def test_a_close_that_is_checked_finds_room_among_those_that_are_not() -> None:
     for number in range(5, 500):
         close = Close(epoch=0, round=0, attempt=number, value=number.to_bytes(2, "big"))
         hear(swarm, "anna", leads(swarm, number), close)
-    assert len(anna.state.bodies) == intake.MOST_BODIES
+    assert len(anna.state.bodies) == hearing.MOST_BODIES
     swarm.run(until=60, when=lambda: bool(anna.state.closes))
     (close,) = anna.state.closes.values()
     assert close.message.value in anna.state.bodies.values()

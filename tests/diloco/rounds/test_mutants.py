@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from diloco.rounds import certificate, duties, intake, moves, planning, roster, state
+from diloco.rounds import certificate, duties, hearing, moves, planning, roster, state
 from diloco.rounds import electorate as electorates
 from diloco.rounds.events import Persist
 from protocol.errors import NodeError
@@ -155,14 +155,14 @@ def a_timer_that_runs_without_a_quorum(patch: Patch) -> None:
 
 
 def a_taken_up_value_that_is_refused(patch: Patch) -> None:
-    check = intake.check_close
+    check = hearing.check_close
 
     def strict(here: state.State, close: Any) -> None:
         check(here, close)
         if here.forced:
             raise ValueError("orders have come since")
 
-    patch.setattr(intake, "check_close", strict)
+    patch.setattr(hearing, "check_close", strict)
 
 
 MUTANTS: dict[Callable[[Patch], None], tuple[int, ...]] = {
