@@ -1,9 +1,11 @@
 """The bytes of a round between members: running reduces, moving ownership, fetching what a value names."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from diloco.member.findings import Findings
 from diloco.member.holding import Holding
 from diloco.member.mail import Mail
 from diloco.member.presence import Presence
@@ -31,6 +33,7 @@ class Exchange:
         holding: What is held of the round.
         presence: Who is alive.
         mail: Sends reassignments.
+        findings: Takes how fast contributions come.
         state: The round machine's state now.
         audience: Everyone who is to hear of the round.
         seal: Signs a statement.
@@ -43,6 +46,7 @@ class Exchange:
         holding: Holding,
         presence: Presence,
         mail: Mail,
+        findings: Findings,
         *,
         state: Callable[[], State],
         audience: Callable[[], Iterable[PeerId]],
@@ -51,6 +55,7 @@ class Exchange:
     ) -> None:
         self._setting, self._holding, self._presence, self._mail = setting, holding, presence, mail
         self._state, self._audience, self._seal, self._post = state, audience, seal, post
+        self._findings = findings
         self._reducing = ReduceSetting(
             me=setting.me,
             grid=setting.grid,
@@ -64,6 +69,7 @@ class Exchange:
             progress=setting.genesis.sections.deadline.progress,
             gone=lambda peer: peer in presence.dead,
             note=setting.emit,
+            measured=findings.rates.add,
         )
 
     async def reduce(self, asked: Reduce) -> None:
@@ -77,10 +83,12 @@ class Exchange:
         emit(
             "reduce.begin", round=which.round, attempt=attempt, leader=leader,
             roster=[entry.peer for entry in plan.roster], chunks=len(plan.owners),
+            owned=dict(Counter(plan.owners)),
         )  # fmt: skip
         began = clock()
         await self._holding.begin(reduction)
         await reduction.ended.wait()
+        self._findings.report()
         if not reduction.complete:
             return
         emit("reduce.end", round=which.round, attempt=attempt, seconds=clock() - began)

@@ -8,6 +8,7 @@ from diloco.member.applying import Applying
 from diloco.member.beginning import begin
 from diloco.member.chain import Chain
 from diloco.member.exchange import Exchange
+from diloco.member.findings import Findings
 from diloco.member.holding import Holding
 from diloco.member.leaving import leave
 from diloco.member.mail import Mail
@@ -93,8 +94,9 @@ class Member:
             setting, interval=deadline.heartbeat, silence=deadline.silence, describe=self._heartbeat,
             seen=self._seen, gone=self._gone,
         )  # fmt: skip
+        self._findings = Findings(setting, state=self._now, post=self.post)
         self._exchange = Exchange(
-            setting, self._holding, self.presence, self._mail,
+            setting, self._holding, self.presence, self._mail, self._findings,
             state=self._now, audience=self._audience, seal=self._seal, post=self.post,
         )  # fmt: skip
         self._outer = Outer(

@@ -52,6 +52,7 @@ class Setting:
         progress: A pull that moves nothing for so long is given up.
         gone: Whether a peer is believed dead.
         note: Writes an event.
+        measured: Takes the bytes and seconds of a pull from a contributor.
     """
 
     me: str
@@ -64,6 +65,7 @@ class Setting:
     progress: timedelta
     gone: Callable[[str], bool]
     note: Note
+    measured: Callable[[str, int, float], None]
 
 
 @dataclass(frozen=True)
@@ -182,13 +184,16 @@ class Gathering:
         attempt, setting = self._attempt, self._setting
         ready = attempt.plan.readys[peer]
         missing = set(self._chunks)
+        began, came = monotonic(), 0
 
         def accept(frame: Frame) -> None:
+            nonlocal came
             size = _size(setting.grid, frame.chunk)
             count, norm = setting.grid.count, ready.norms[frame.chunk]
             check_contribution(frame, ready.commitment, norm, count, setting.codec, size)
             self._data[frame.chunk, position] = frame.data
             missing.remove(frame.chunk)
+            came += len(frame.data)
             self._arrived()
             self._change.set()
 
@@ -198,6 +203,7 @@ class Gathering:
         with suppress(TimeoutError):  # voters are trusted not to hold up a round, others cannot
             async with asyncio.timeout(None if peer in attempt.plan.owners else attempt.patience):
                 await pull(setting, peer, request, self._chunks, accept, setting.progress)
+        setting.measured(peer, came, monotonic() - began)
         if missing:
             setting.note("contributor.lost", peer=peer, round=attempt.round, chunks=len(missing))
         self._settled.add(position)

@@ -73,6 +73,9 @@ def speak(state: State, now: float) -> Step:
         orders=tuple(order.raw for order in state.orders),
         beacon_commitment=commitment_to(_nonce(state, state.round + 1)),
         reveal=_nonce(state, state.round),
+        rates=state.observed.rates,
+        unshown=state.observed.unshown,
+        convicted=state.observed.convicted,
     )
     if state.abstains:  # a promise on disk would pass for a vote record after the next restart (rule 9)
         return state, [*effects, Say(ready)]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from diloco.rounds.certificate import Certified
 from diloco.rounds.roster import Plan
-from diloco.rounds.statements import Close, Order, Pass, Proposal, Ready, ReducedChunk, Vote
+from diloco.rounds.statements import Close, Order, Pass, Proposal, Rate, Ready, ReducedChunk, Vote
 from protocol.envelope import Sealed
 
 Statement = Ready | Proposal | Close | Vote | Pass
@@ -100,6 +100,21 @@ class ResetCame:
 
 
 @dataclass(frozen=True)
+class Observed:
+    """What this member found out about others, in place of what it said before; its next Ready says it.
+
+    Attributes:
+        rates: How fast their contributions came.
+        unshown: Owners that did not show what they had averaged.
+        convicted: Peers against whom there is verified evidence.
+    """
+
+    rates: tuple[Rate, ...] = ()
+    unshown: tuple[str, ...] = ()
+    convicted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Gone:
     """A peer is believed dead: connection refused, or silent for too long."""
 
@@ -133,6 +148,7 @@ Event = (
     | Decision
     | OrderCame
     | ResetCame
+    | Observed
     | Gone
     | Seen
     | Leave

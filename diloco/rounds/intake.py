@@ -16,6 +16,7 @@ from diloco.rounds.events import (
     Held,
     Leave,
     Note,
+    Observed,
     OrderCame,
     Reduced,
     Renew,
@@ -99,6 +100,10 @@ def _on_reset(state: State, event: ResetCame, now: float) -> Step:
     return after, [Abandon(), Renew(event.certified)]
 
 
+def _on_observed(state: State, event: Observed, now: float) -> Step:
+    return replace(state, observed=event), []
+
+
 def _on_gone(state: State, event: Gone, now: float) -> Step:
     return replace(state, gone=state.gone | {event.peer}), []
 
@@ -141,6 +146,7 @@ HANDLERS: dict[type, Callable[[State, Any, float], Step]] = {
     Decision: _on_decision,
     OrderCame: _on_order,
     ResetCame: _on_reset,
+    Observed: _on_observed,
     Gone: _on_gone,
     Seen: _on_seen,
     Leave: _on_leave,

@@ -70,6 +70,7 @@ def state_after(state: State, certified: Certified, now: float) -> State:
         gone=state.gone,
         began=now,
         attempt_began=now,
+        observed=state.observed,
         orders=tuple(order for order in state.orders if order.message.number > value.order_number),
     )
 

@@ -8,7 +8,7 @@ from statistics import median
 from diloco.rounds import planning
 from diloco.rounds.certificate import Certified
 from diloco.rounds.electorate import is_quorum
-from diloco.rounds.events import Contribution
+from diloco.rounds.events import Contribution, Observed
 from diloco.rounds.roster import Plan
 from diloco.rounds.rules import Rules
 from diloco.rounds.statements import Close, Lease, Order, Proposal, Ready, Value, Vote
@@ -90,6 +90,7 @@ class State:
         timer: When the current attempt ends, seconds; None while no quorum is ready.
         resynced: Base that was last asked for.
         orders: Operator orders that no value has taken up, by number.
+        observed: What this member found out about others.
     """
 
     me: str
@@ -128,6 +129,7 @@ class State:
     timer: float | None = None
     resynced: bytes = b""
     orders: tuple[Sealed[Order], ...] = ()
+    observed: Observed = field(default_factory=Observed)
 
     @property
     def value(self) -> Value:

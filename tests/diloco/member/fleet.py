@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -58,7 +58,18 @@ def tiny_genesis(rounds: int = 4, **changes: Any) -> Genesis:
     }
     sections = RunSections(
         run=RunSection(rounds=rounds),
-        model=ModelSection(hidden=8, layers=1, heads=2, kv_heads=1, intermediate=8, vocab=260, context=8),
+        model=ModelSection(
+            **{
+                "hidden": 8,
+                "layers": 1,
+                "heads": 2,
+                "kv_heads": 1,
+                "intermediate": 8,
+                "vocab": 260,
+                "context": 8,
+                **changes.pop("model", {}),
+            }
+        ),
         inner=InnerSection(batch=2),
         outer=OuterSection(**changes.pop("outer", {})),
         round=RoundSection(
@@ -192,7 +203,8 @@ class Post:
         boot = bytes([self.number, self.boots]) * 8
         self.tls = make_certificate(self.peer)
         self.endpoint = Wire(
-            self.identity, self.tls, self.trust, run=genesis.run_id, boot=boot, upload=self.fleet.upload,
+            self.identity, self.tls, self.trust, run=genesis.run_id, boot=boot,
+            upload=self.fleet.slow.get(self.number, self.fleet.upload),
             audience=lambda peer, audience: True,
         )  # fmt: skip
         self.endpoint.post_of = self
@@ -310,10 +322,12 @@ class Fleet:
         gradient: Gradient,
         *,
         upload: Bytes | None = None,
+        slow: Mapping[int, Bytes] | None = None,
         step: float = 0.01,
     ) -> None:
         self.folder, self.genesis, self.gradient = folder, genesis, gradient
         self.upload, self.step = upload, step
+        self.slow = slow or {}
         self.posts: list[Post] = []
         self.started = False
         self.knows: Callable[[Post, Post], bool] = lambda a, b: True

@@ -1,12 +1,16 @@
-"""What the members' update is when one of them sends far more than the others: over real gRPC, bit for bit the same."""
+"""Members whose contributions or links differ much: what becomes of the update and of who reduces it."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from diloco.outer_state import OuterState
-from tests.diloco.member.fleet import fleet, tiny_genesis
+from diloco.reduce.messages import Header
+from protocol.envelope import unseal
+from protocol.units import Bytes
+from tests.diloco.member.fleet import Post, fleet, tiny_genesis
 
 FIRST_STEP = 0.7 * 1.9  # of the outer step, from a momentum of zero
 
@@ -39,3 +43,43 @@ async def test_how_far_one_that_sends_a_hundred_times_as_much_moves_the_others(
     tmp_path: Path, members: int, aggregation: str, update: float
 ) -> None:
     np.testing.assert_allclose(await moved(tmp_path, members, aggregation), FIRST_STEP * update, rtol=0.01)
+
+
+def used(post: Post) -> Counter[str]:
+    """How many chunks each member has signed in the reduce that runs here."""
+    reduction = post.member._holding.reduction
+    assert reduction is not None
+    verifier = post.endpoint.verifier
+    run = post.fleet.genesis.run_id
+    headers = [
+        unseal(frame.header, run=run, expect=Header, verifier=verifier) for frame in reduction.frames.values()
+    ]
+    return Counter(header.sender for header in headers)
+
+
+@pytest.mark.failure_mode(9)
+async def test_one_slow_link_of_four_owns_less_and_the_reported_sizes_are_the_used_ones(
+    tmp_path: Path,
+) -> None:
+    genesis = tiny_genesis(
+        rounds=3, model={"hidden": 128, "vocab": 2560}, round={"chunk": 4096}, deadline={"attempt": "20 s"}
+    )
+    reported: list[dict[str, int]] = []
+    signed: list[Counter[str]] = []
+    async with fleet(tmp_path, 4, one_shouts, genesis, begin=False, slow={2: Bytes(150_000)}) as crowd:
+        slow, witness = crowd.posts[1], crowd.posts[0]
+        witness.hooks.append(
+            lambda kind, fields: reported.append(fields["owned"]) if kind == "reduce.begin" else None
+        )
+        witness.hooks.append(
+            lambda kind, fields: signed.append(used(witness)) if kind == "reduce.end" else None
+        )
+        crowd.begin()
+        await crowd.all_finished()
+        crowd.check_equal()
+    assert reported == signed
+    chunks = sum(reported[0].values())
+    assert max(reported[0].values()) - min(reported[0].values()) <= 1, "nothing is measured before a round"
+    for owned in reported[1:]:
+        assert owned.get(slow.peer, 0) < chunks / 4 / 2
+        assert all(count <= 2 * chunks / 4 for count in owned.values())
