@@ -1,6 +1,6 @@
 """Taking the outer step of a decided round: every member decodes the same bytes and computes the same bits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,12 +25,14 @@ class Applied:
         digest: State digest.
         parameters: Digest of the outer parameters alone.
         momentum: Digest of the outer momentum alone.
+        leaves: Digests of the chunks, whose tree gives ``digest``.
     """
 
     round: int
     digest: Digest
     parameters: Digest
     momentum: Digest
+    leaves: tuple[Digest, ...]
 
 
 class Applying:
@@ -41,21 +43,33 @@ class Applying:
         state: The outer state.
         checkpoints: Where checkpoints go.
         ledger: Certified values, which say what the operator changed.
+
+    Attributes:
+        described: Digests of the state in memory, None while that is being replaced.
     """
 
     def __init__(self, setting: Setting, state: OuterState, checkpoints: Checkpoints, ledger: Ledger) -> None:
         self._setting, self._state, self._checkpoints, self._ledger = setting, state, checkpoints, ledger
+        self.described: Applied | None = None
 
     def describe(self) -> Applied:
         """Digests of the current state."""
-        state = self._state
+        state, grid = self._state, self._setting.grid
         params, momentum = state.params, state.momentum
-        return Applied(
+        leaves = digest.leaves(params, momentum, grid)
+        self.described = Applied(
             state.round,
-            digest.state_digest(state.round, params, momentum, self._setting.grid),
+            digest.digest_of_leaves(state.round, leaves, grid),
             digest.parameters_digest(params),
             digest.momentum_digest(momentum),
+            leaves,
         )
+        return self.described
+
+    def _flip(self, round_number: int) -> Applied:
+        self.described = None
+        self._state.flip(round_number)
+        return self.describe()
 
     def apply(self, round_number: int, chunks: Sequence[bytes]) -> Applied:
         """Take the outer step of a round.
@@ -79,8 +93,7 @@ class Applying:
             params, momentum, chunks, grid=self._setting.grid, codec=self._setting.codec,
             lr=outer.lr, mu=outer.momentum, params_out=params_out, momentum_out=momentum_out,
         )  # fmt: skip
-        state.flip(round_number + 1)
-        applied = self.describe()
+        applied = self._flip(round_number + 1)
         if (round_number + 1) % self._setting.genesis.sections.round.checkpoint_every == 0:
             self._keep(applied)
         return applied
@@ -99,5 +112,18 @@ class Applying:
         params_out, momentum_out = self._state.back()
         params_out[:] = params
         momentum_out[:] = momentum
-        self._state.flip(round_number)
-        return self.describe()
+        return self._flip(round_number)
+
+    def replace(self, chunks: Mapping[int, bytes]) -> Applied:
+        """Replace some chunks of the current state.
+
+        Args:
+            chunks: Bytes by index in the chunk grid: parameters, then momentum, little-endian fp32.
+        """
+        params, momentum = self._state.back()
+        params[:] = self._state.params
+        momentum[:] = self._state.momentum
+        for chunk, data in chunks.items():
+            part, values = self._setting.grid.slice(chunk), np.frombuffer(data, dtype="<f4")
+            params[part], momentum[part] = values[: values.size // 2], values[values.size // 2 :]
+        return self._flip(self._state.round)

@@ -17,6 +17,7 @@ from diloco.member.news import News
 from diloco.member.outer import Outer
 from diloco.member.presence import Presence
 from diloco.member.reception import Reception
+from diloco.member.repairing import Repairing
 from diloco.member.restoring import Restoring
 from diloco.member.setting import REPEAT, TICK, Setting, Tasks, Trainer
 from diloco.member.telling import Telling, belongs
@@ -101,7 +102,7 @@ class Member:
         )  # fmt: skip
         self._outer = Outer(
             setting, self._tasks, trainer, self._training, self._holding, applying, self._restoring,
-            self.ledger,
+            Repairing(setting, state, applying), self.ledger,
             state=self._now, holders=self._exchange.holders, post=self.post,
         )  # fmt: skip
         self.service: Service = attach(setting.endpoint, shelf)

@@ -55,3 +55,48 @@ class AskLedger:
     round: int = field(1, kind="sint64")
     limit: int = field(2, default=100)
     epoch: int = field(3, default=0)
+
+
+@message("run.leaves", version=1, max_bytes="2 MiB", rate="1000/s", audience="member", plane="bulk")
+class Leaves:
+    """Digests of the chunks of an outer state in order, 32 bytes each; together they hash to the state's digest."""
+
+    digests: bytes = field(1, max_bytes="1 MiB")
+
+
+@request(
+    "run.ask-leaves", version=1, max_bytes="1 KiB", rate="5/s", timeout="1 min", replies=Leaves, stream=True,
+    plane="bulk",
+)  # fmt: skip
+class AskLeaves:
+    """Asks a member whose outer state has this digest for the digests of its chunks."""
+
+    round: int = field(1)
+    base: bytes = field(2, max_bytes=32)
+
+
+@message("run.state-piece", version=1, max_bytes="2 MiB", rate="5000/s", audience="member", plane="bulk")
+class StatePiece:
+    """Bytes of one chunk of an outer state: its parameters, then its momentum, little-endian fp32.
+
+    Attributes:
+        chunk: Index in the chunk grid.
+        offset: Of the first byte in these.
+        data: The bytes.
+    """
+
+    chunk: int = field(1)
+    offset: int = field(2)
+    data: bytes = field(3, max_bytes="1 MiB")
+
+
+@request(
+    "run.ask-state", version=1, max_bytes="512 KiB", rate="20/s", timeout="10 min", replies=StatePiece, stream=True,
+    plane="bulk",
+)  # fmt: skip
+class AskState:
+    """Asks a member whose outer state has this digest for some of its chunks, in this order."""
+
+    round: int = field(1)
+    base: bytes = field(2, max_bytes=32)
+    chunks: tuple[int, ...] = field(3, max_items=65536)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from diloco.member.applying import Applied, Applying
 from diloco.member.holding import Holding
+from diloco.member.repairing import Repairing
 from diloco.member.restoring import Restoring
 from diloco.member.setting import Setting, Tasks, Trainer
 from diloco.member.training import Training
@@ -36,6 +37,7 @@ class Outer:
         holding: Gets the bytes of decided rounds.
         applying: Takes outer steps.
         restoring: Restores the state from disk and peers.
+        repairing: Mends the state in memory.
         ledger: Where certified values go.
         state: The round machine's state now.
         holders: Who may hold the bytes of a round, best first.
@@ -55,6 +57,7 @@ class Outer:
         holding: Holding,
         applying: Applying,
         restoring: Restoring,
+        repairing: Repairing,
         ledger: Ledger,
         *,
         state: Callable[[], State],
@@ -63,6 +66,7 @@ class Outer:
     ) -> None:
         self._setting, self._tasks, self._trainer, self._training = setting, tasks, trainer, training
         self._holding, self._applying, self._restoring = holding, applying, restoring
+        self._repairing = repairing
         self._ledger = ledger
         self._state, self._holders, self._post = state, holders, post
         self._workers = asyncio.Lock()
@@ -161,8 +165,19 @@ class Outer:
         )
         async with self._workers:
             await self._training.interrupt()
-            await self._restore(base)
+            if not await self._repaired(base):
+                await self._restore(base)
         self._ready()
+
+    async def _repaired(self, base: bytes) -> bool:
+        """Whether the chunks that differ could be had from members that are at the same round."""
+        number = self._state().round
+        try:
+            self._applied = await self._repairing.repair(number, base, self._holders(number))
+            return True
+        except NodeError as error:
+            self._setting.emit("repair.failed", code=str(error.code), round=number, reason=error.sentence)
+            return False
 
     async def _restore(self, base: bytes | None = None) -> None:
         """Restore the state after the tip, however long it takes; with the workers held."""
