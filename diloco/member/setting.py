@@ -162,6 +162,7 @@ def rules_of(
         seat_of=seat_of,
         accepts=lambda name, text: accepts(sections, name, text),
         aggregation=sections.round.aggregation,
+        timed=sections.round.time_budget is not None,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from diloco.member.setting import Setting, Trainer
 from diloco.outer_state import OuterState
 from diloco.reduce.contribution import Frozen, freeze
+from diloco.rounds.leases import cut, samples_of, spans_of
 from diloco.rounds.statements import Lease
 from protocol.errors import Code, NodeError
 
@@ -107,12 +108,8 @@ class Training:
     async def _run(self, share: Share, round_number: int, lr: float) -> None:
         emit, clock = self._setting.emit, self._setting.clock
         lease = share.lease
-        emit(
-            "train.begin",
-            round=round_number,
-            start=lease.start + share.samples,
-            count=lease.count - share.samples,
-        )
+        rest = cut(spans_of(lease), share.samples)[1]
+        emit("train.begin", round=round_number, start=rest[0].start, count=sum(span.count for span in rest))
         began = clock()
         first_step = share.steps
 
@@ -162,7 +159,7 @@ class Training:
             self._finished(lease, None)
             return
         self.share = share
-        if self._interrupted and share.samples < lease.count:
+        if self._interrupted and share.samples < samples_of(lease):
             return
         await self._freeze(share, round_number)
 

@@ -1,9 +1,9 @@
 """Values that the operator signs instead of a quorum: the start record, and the reset that begins a new epoch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from diloco.rounds.electorate import draw_order
-from diloco.rounds.leases import Ledger, assign, settle
+from diloco.rounds.leases import Ledger, assign, assign_timed, settle, sizes_after
 from diloco.rounds.rules import Rules
 from diloco.rounds.statements import START_ROUND, Elector, Value
 
@@ -18,7 +18,7 @@ def make_start(rules: Rules, base: bytes, peers: Mapping[str, bool], beacon: byt
         beacon: 32 random bytes.
     """
     voters = sorted(peer for peer, seated in peers.items() if seated)[: rules.max_voters]
-    books = assign(Ledger((), (), 0), sorted(peers), rules.samples)
+    books = _leased(rules, Ledger((), (), 0), sorted(peers))
     return Value(
         epoch=0,
         round=START_ROUND,
@@ -49,9 +49,7 @@ def make_reset(
     voters = sorted(peer for peer, seated in peers.items() if seated)[: rules.max_voters]
     members = set(peers) - set(voters)
     stays = {*voters, *members}
-    books = assign(
-        settle(Ledger(tip.leases, tip.returned, tip.cursor), {}, stays), sorted(stays), rules.samples
-    )
+    books = _leased(rules, settle(Ledger(tip.leases, tip.returned, tip.cursor), {}, stays), sorted(stays))
     return Value(
         epoch=tip.epoch + 1,
         round=tip.round,
@@ -67,3 +65,10 @@ def make_reset(
         order_number=tip.order_number,
         banned=tip.banned,
     )
+
+
+def _leased(rules: Rules, books: Ledger, members: Sequence[str]) -> Ledger:
+    if not rules.timed:
+        return assign(books, members, rules.samples)
+    sizes = sizes_after(books.leases, {}, members, most=rules.samples, step=rules.samples_per_step)
+    return assign_timed(books, sizes)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from diloco.rounds.beacon import next_beacon, reveals_of
 from diloco.rounds.electorate import is_quorum, leader_order
-from diloco.rounds.leases import Ledger, assign, settle
+from diloco.rounds.leases import Ledger, assign, assign_timed, settle, sizes_after
 from diloco.rounds.membership import next_membership
 from diloco.rounds.orders import stands, take_orders, with_parameters
 from diloco.rounds.roster import Plan, included, partial_tokens
@@ -95,8 +95,19 @@ def books_after(
         if any(included(chunk, position) for chunk in chunks)
     }
     books = settle(Ledger(tip.leases, tip.returned, tip.cursor), certified, stay)
-    last = rules.rounds and tip.round + 2 >= rules.rounds
-    return books if last else assign(books, sorted(present), rules.samples)
+    if rules.rounds and tip.round + 2 >= rules.rounds:  # there is no next round
+        return books
+    if not rules.timed:
+        return assign(books, sorted(present), rules.samples)
+    arrived = {
+        entry.peer: entry.samples
+        for position, entry in enumerate(roster)
+        if chunks and all(included(chunk, position) for chunk in chunks)
+    }
+    step = rules.samples_per_step
+    return assign_timed(
+        books, sizes_after(tip.leases, arrived, sorted(present), most=rules.samples, step=step)
+    )
 
 
 def make_value(

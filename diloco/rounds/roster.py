@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from diloco.rounds.electorate import is_quorum
+from diloco.rounds.leases import samples_of
 from diloco.rounds.partition import measured, owners_of, partition
 from diloco.rounds.rules import Rules
 from diloco.rounds.statements import Contributor, Ready, ReducedChunk, Value
@@ -52,7 +53,7 @@ def make_plan(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> Plan | N
     base = base_of(tip, readys)
     if base is None:
         return None
-    leased = {lease.peer: lease.count for lease in tip.leases}
+    leased = {lease.peer: samples_of(lease) for lease in tip.leases}
     seated = {elector.peer for elector in tip.electorate}
     willing = {
         peer: ready

@@ -45,6 +45,7 @@ class Rules:
         seat_of: Verifies an admission for a peer; None when it is not one.
         accepts: Whether the operator may give a parameter this value.
         aggregation: How a chunk's contributions become one.
+        timed: Whether training ends after a fixed time; then each member has its own lease, of at most ``samples``.
     """
 
     run: str
@@ -63,3 +64,4 @@ class Rules:
     seat_of: Callable[[bytes, str], Seat | None]
     accepts: Callable[[str, str], bool]
     aggregation: "Aggregation" = "mean"
+    timed: bool = False

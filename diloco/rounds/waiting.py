@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from diloco.rounds.leases import samples_of
 from diloco.rounds.state import State
 
 
@@ -39,7 +40,9 @@ def waiting(state: State, now: float) -> Waiting:
     if state.value.paused and not state.orders:
         return Waiting("paused", "paused", f"The operator paused the run before round {number}.")
     if state.lease is not None and state.contribution is None and not state.value.paused:
-        return Waiting("training", "training", f"Training on {state.lease.count} samples for round {number}.")
+        return Waiting(
+            "training", "training", f"Training on {samples_of(state.lease)} samples for round {number}."
+        )
     attempt = state.attempt
     leader = state.leader(attempt)
     if attempt in state.closes or any(a == attempt for a, _ in state.votes):

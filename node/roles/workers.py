@@ -2,13 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 from diloco.genesis import Genesis
 from diloco.member.setting import Emit, Outcome
 from diloco.outer_state import OuterState
-from diloco.rounds.statements import Lease, Span
+from diloco.rounds.leases import cut, spans_of
+from diloco.rounds.statements import Lease
 from diloco.worker.group import StepDone, WorkerGroup
+
+_NO_TIME = timedelta(0)
 
 
 class Workers:
@@ -43,6 +47,7 @@ class Workers:
         self._per_step = genesis.sections.inner.samples_per_step
         self._arguments = (path, state, count, device, threads, folder)
         self._base, self._emit = base, emit
+        self._spent = _NO_TIME  # of the time budget, by a lease that was interrupted
         self._starting: asyncio.Task[WorkerGroup] | None = None
 
     def start(self) -> None:
@@ -82,16 +87,20 @@ class Workers:
         def step_done(step: StepDone) -> None:
             on_step(step.step, step.loss, step.tokens)
 
-        rest = Span(start=lease.start + done, count=lease.count - done)
+        if done == 0:
+            self._spent = _NO_TIME
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         result = await group.train(
-            rest,
+            cut(spans_of(lease), done)[1],
             round_number,
             step_done,
             first_step=done // self._per_step,
             go_on=done > 0,
-            budget=self._budget,
+            budget=None if self._budget is None else max(self._budget - self._spent, _NO_TIME),
             lr=lr,
         )
+        self._spent += timedelta(seconds=loop.time() - began)
         return Outcome(result.samples, result.tokens, result.steps, result.loss, result.finite)
 
     def request_stop(self) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -29,8 +29,9 @@ from diloco.member.setting import Outcome, Setting, codec_of, rules_of, timing_o
 from diloco.outer_state import OuterState
 from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
+from diloco.rounds.leases import cut, samples_of, spans_of
 from diloco.rounds.roster import included
-from diloco.rounds.statements import Lease, Start, Value
+from diloco.rounds.statements import Lease, Span, Start, Value
 from diloco.rounds.values import value_digest
 from protocol.envelope import Sealed, seal
 from protocol.errors import Code, NodeError
@@ -102,6 +103,7 @@ class ScriptedTrainer:
         self.rates: dict[int, float] = {}
         self.loss: Callable[[int], float] = lambda round_number: 1.0
         self.gate: Callable[[int, int], asyncio.Event | None] = lambda round_number, step: None
+        self.most = 10**9  # samples until the time of a round is over
         self._stop = asyncio.Event()
 
     async def train(
@@ -116,7 +118,7 @@ class ScriptedTrainer:
         self.rates[round_number] = lr
         self._stop.clear()
         samples, loss = 0, self.loss(round_number)
-        while done + samples < lease.count:
+        while done + samples < min(samples_of(lease), self.most):
             gate = self.gate(round_number, (done + samples) // 2)
             if gate is not None:
                 await _either(gate, self._stop)
@@ -126,7 +128,8 @@ class ScriptedTrainer:
             samples += 2
             on_step(samples // 2 - 1, loss, 16)
         self.state.gradient[:] = self.gradient(self.number, round_number, self.state)
-        self.trained.append((round_number, lease.start + done, samples))
+        used = cut(cut(spans_of(lease), done)[1], samples)[0]
+        self.trained += [(round_number, span.start, span.count) for span in used]
         return Outcome(samples, samples * 8, samples // 2, loss, bool(np.isfinite(loss)))
 
     def request_stop(self) -> None:
@@ -396,8 +399,7 @@ class Fleet:
             for position, entry in enumerate(after.value.roster):
                 if not any(included(chunk, position) for chunk in after.value.chunks):
                     continue
-                start = leases[entry.peer].start
-                span = set(range(start, start + entry.samples))
+                span = positions(cut(spans_of(leases[entry.peer]), entry.samples)[0])
                 assert not span & taken, f"positions of round {after.value.round} are in committed work twice"
                 done = {
                     p for _, first, count in self.by(entry.peer).trained for p in range(first, first + count)
@@ -405,11 +407,14 @@ class Fleet:
                 assert span <= done, f"{entry.peer} is credited for what it did not train on"
                 taken |= span
         last = chain[-1].value
-        still = [*last.leases, *last.returned]
-        kept = {p for span in still for p in range(span.start, span.start + span.count)}
+        kept = positions([*(s for lease in last.leases for s in spans_of(lease)), *last.returned])
         assert taken | kept == set(range(last.cursor)), "a sample position is lost"
         assert not taken & kept, "a committed position would be trained on again"
         return taken
+
+
+def positions(spans: Iterable[Span]) -> set[int]:
+    return {p for span in spans for p in range(span.start, span.start + span.count)}
 
 
 @contextlib.asynccontextmanager

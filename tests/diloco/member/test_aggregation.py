@@ -8,6 +8,7 @@ import pytest
 
 from diloco.outer_state import OuterState
 from diloco.reduce.messages import Header
+from diloco.rounds.leases import samples_of
 from protocol.envelope import unseal
 from protocol.units import Bytes
 from tests.diloco.member.fleet import Post, fleet, tiny_genesis
@@ -83,3 +84,27 @@ async def test_one_slow_link_of_four_owns_less_and_the_reported_sizes_are_the_us
     for owned in reported[1:]:
         assert owned.get(slow.peer, 0) < chunks / 4 / 2
         assert all(count <= 2 * chunks / 4 for count in owned.values())
+
+
+async def test_where_a_round_has_a_fixed_time_the_faster_member_is_leased_more(tmp_path: Path) -> None:
+    """Speeds of 4, 8 and 16 samples in a round's time; a step has 2."""
+    genesis = tiny_genesis(rounds=8, round={"time_budget": "1 s", "inner_steps": 20})
+    async with fleet(tmp_path, 3, one_shouts, genesis, begin=False) as crowd:
+        speeds = {post.peer: 4 * 2**i for i, post in enumerate(crowd.posts)}
+        for post in crowd.posts:
+            post.trainer.most = speeds[post.peer]
+        crowd.begin()
+        await crowd.all_finished()
+        crowd.check_equal()
+        crowd.check_books()
+        values = [certified.value for certified in crowd.chain()]
+    assert {samples_of(lease) for lease in values[0].leases} == {40}
+    for number, after in enumerate(values[1:-2], 1):
+        assert {entry.peer: entry.samples for entry in after.roster} == speeds
+        assert {lease.peer: samples_of(lease) for lease in after.leases} == {
+            peer: speed * 3 // 2 for peer, speed in speeds.items()
+        }
+        leased = sum(samples_of(lease) for lease in after.leases)
+        trained = number * sum(speeds.values())
+        assert after.cursor == max(120, trained + leased), "what nobody got to is leased before anything new"
+    assert any(lease.more for value in values for lease in value.leases)
