@@ -27,6 +27,7 @@ from diloco.reduce.contribution import Frozen
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import (
     Abandon,
+    Accuse,
     Answer,
     Arrived,
     CatchUp,
@@ -35,6 +36,7 @@ from diloco.rounds.events import (
     Decision,
     Effect,
     Event,
+    EvidenceCame,
     Fetch,
     Gone,
     Note,
@@ -49,6 +51,7 @@ from diloco.rounds.events import (
     Tick,
     Trained,
 )
+from diloco.rounds.evidence import Proof
 from diloco.rounds.machine import advance
 from diloco.rounds.state import State
 from diloco.rounds.statements import Decided, Lease, Order, Ready, Vote
@@ -192,6 +195,10 @@ class Member:
         if sealed.message.number > self.state.value.order_number:
             self.post(OrderCame(sealed))
 
+    def accused(self, proof: Proof) -> None:
+        """Verified evidence against a member came."""
+        self.post(EvidenceCame(proof))
+
     def give_order(self, sealed: Sealed[Order]) -> None:
         """Take an order and give it to all members."""
         self.ordered(sealed)
@@ -281,6 +288,8 @@ class Member:
                 self.catch_up(PeerId(peer))
             case Resync(base):
                 self._tasks.spawn(self._outer.resync(base), "resync")
+            case Accuse(proof):
+                self._news.accuse(proof, self.setting.me)
             case Note(kind, fields):
                 self.setting.emit(kind, **dict(fields))
 

@@ -14,14 +14,13 @@ from blake3 import blake3
 
 from diloco.member.setting import Setting, Tasks
 from diloco.rounds.certificate import Certified
-from diloco.rounds.statements import Decided, Order, Vote
+from diloco.rounds.evidence import Proof, contradiction
+from diloco.rounds.statements import Decided, Evidence, Order, Vote
 from diloco.store.ledger import to_message
 from protocol.envelope import Sealed, unseal
-from protocol.errors import Code, NodeError
-from protocol.identity import Verifier, verify
 from protocol.messages import decode, encode, field, topic
 from protocol.rpc import Context
-from protocol.units import PeerId, RunId
+from protocol.units import PeerId
 
 _WHOLE = 60 * 1024
 """A decided value with its certificate travels whole up to this size; of a larger one only its name does."""
@@ -30,7 +29,6 @@ _TURN = timedelta(milliseconds=300)
 """Members publish a decision one after the other, this far apart, until one of them is heard."""
 
 _REMEMBERED = 1024
-_TWO_VOTES = "two-votes"
 
 
 @topic("run.decision", version=1, max_bytes="64 KiB", rate="20/s", audience="member")
@@ -61,43 +59,19 @@ class OperatorOrder:
     order: bytes = field(1, max_bytes=1536)
 
 
-@topic("run.evidence", version=1, max_bytes="16 KiB", rate="2/s", audience="member")
-class Evidence:
-    """Statements that one honest member cannot both have signed.
+@topic("run.evidence", version=1, max_bytes="64 KiB", rate="2/s", audience="member")
+class Accusation:
+    """Statements that one honest member cannot both have signed, where they are short enough to be published.
 
     Attributes:
-        kind: What they show: ``two-votes`` in one attempt, by a dishonest voter or a node that runs twice.
+        kind: What they show.
         accused: Who signed them.
         statements: The statements (envelope bytes).
     """
 
     kind: str = field(1, max_bytes=32)
     accused: str = field(2, max_bytes=64)
-    statements: tuple[bytes, ...] = field(3, max_items=4, max_bytes=4096)
-
-
-def check_evidence(evidence: Evidence, run: RunId, verifier: Verifier = verify) -> str:
-    """What a piece of evidence shows, in a sentence.
-
-    Raises:
-        NodeError: ``E-WIRE-004`` if it shows nothing, or one of the envelope.
-    """
-    if evidence.kind != _TWO_VOTES or len(evidence.statements) != 2:
-        raise NodeError(Code.WIRE_INVALID, f"Evidence of an unknown kind came: {evidence.kind!r}.")
-    one, other = (unseal(raw, run=run, expect=Vote, verifier=verifier) for raw in evidence.statements)
-    if one.sender != evidence.accused or not _contradict(one, other):
-        raise NodeError(
-            Code.WIRE_INVALID, f"The statements shown against {evidence.accused} do not contradict."
-        )
-    vote = one.message
-    return (
-        f"{evidence.accused} voted for two values in round {vote.round}, attempt {vote.attempt}: it is dishonest, or "
-        "its data directory runs on two machines."
-    )
-
-
-def _contradict(one: Sealed[Vote], other: Sealed[Vote]) -> bool:
-    return _place(one) == _place(other) and one.message.value != other.message.value
+    statements: tuple[bytes, ...] = field(3, max_items=4, max_bytes=32768)
 
 
 def _place(vote: Sealed[Vote]) -> tuple[PeerId, int, int, int]:
@@ -119,6 +93,10 @@ class Listener(Protocol):
 
     def ordered(self, sealed: Sealed[Order]) -> None:
         """The operator's order came."""
+        ...
+
+    def accused(self, proof: Proof) -> None:
+        """Verified evidence came."""
         ...
 
     def catch_up(self, peer: PeerId) -> None:
@@ -143,7 +121,7 @@ class News:
         handlers: tuple[Callable[..., Any], ...] = (
             self.on_decision,
             self.on_operator_order,
-            self.on_evidence,
+            self.on_accusation,
         )
         for handler in handlers:
             setting.endpoint.handle(handler)
@@ -188,10 +166,25 @@ class News:
         first = self._votes.setdefault(_place(sealed), sealed)
         if len(self._votes) > _REMEMBERED:
             self._votes.popitem(last=False)
-        if _contradict(first, sealed) and sealed.sender not in self.evidence:
-            evidence = Evidence(kind=_TWO_VOTES, accused=sealed.sender, statements=(first.raw, sealed.raw))
-            self._take(evidence, self._setting.me)
-            self._tasks.spawn(self._publish(evidence), "publishing evidence")
+        proof = contradiction(first, sealed)
+        if proof is not None:
+            self.accuse(proof, self._setting.me)
+            self._listener.accused(proof)
+
+    def accuse(self, proof: Proof, by: PeerId) -> None:
+        """Write evidence down, and publish what this member itself has found out."""
+        evidence = proof.evidence
+        if evidence.accused in self.evidence:
+            return
+        self.evidence[evidence.accused] = evidence
+        if len(self.evidence) > _REMEMBERED:
+            self.evidence.popitem(last=False)
+        self._setting.emit(
+            "evidence", accused=evidence.accused, what=evidence.kind, sentence=proof.sentence, shown_by=by
+        )
+        if by == self._setting.me and sum(map(len, evidence.statements)) <= _WHOLE:
+            news = Accusation(kind=evidence.kind, accused=evidence.accused, statements=evidence.statements)
+            self._tasks.spawn(self._publish(news), "publishing evidence")
 
     async def _publish(self, message: Any) -> None:
         endpoint = self._setting.endpoint
@@ -219,19 +212,17 @@ class News:
         verifier = self._setting.endpoint.verifier
         self._listener.ordered(unseal(message.order, run=self._setting.run, expect=Order, verifier=verifier))
 
-    async def on_evidence(self, message: Evidence, context: Context) -> None:
-        """Check evidence and write it down."""
-        if message.accused not in self.evidence:
-            self._take(message, context.sender)
+    async def on_accusation(self, message: Accusation, context: Context) -> None:
+        """Check evidence, write it down, and give it to the round machine.
 
-    def _take(self, evidence: Evidence, by: PeerId) -> None:
-        sentence = check_evidence(evidence, self._setting.run, self._setting.endpoint.verifier)
-        self.evidence[evidence.accused] = evidence
-        if len(self.evidence) > _REMEMBERED:
-            self.evidence.popitem(last=False)
-        self._setting.emit(
-            "evidence", accused=evidence.accused, what=evidence.kind, sentence=sentence, shown_by=by
-        )
+        Raises:
+            NodeError: It shows nothing.
+        """
+        evidence = Evidence(kind=message.kind, accused=message.accused, statements=message.statements)
+        if message.accused not in self.evidence:
+            proof = self._setting.rules.check_evidence(encode(evidence))
+            self.accuse(proof, context.sender)
+            self._listener.accused(proof)
 
     def _remember(self, digest: bytes) -> None:
         self._heard[digest] = None

@@ -14,13 +14,15 @@ from diloco.genesis import Genesis
 from diloco.layout import Grid
 from diloco.member.admission import read_admission
 from diloco.parameters import accepts
+from diloco.rounds.evidence import Proof, check
 from diloco.rounds.rules import Rules, Seat
 from diloco.rounds.state import Timing
-from diloco.rounds.statements import Close, Lease, Order, Ready
+from diloco.rounds.statements import Close, Evidence, Lease, Order, Ready
 from protocol.clock import monotonic
 from protocol.envelope import Sealed, unseal
 from protocol.errors import Code, NodeError
 from protocol.identity import Verifier, verify
+from protocol.messages import decode
 from protocol.rpc import Endpoint
 from protocol.units import PeerId, RunId
 
@@ -145,6 +147,10 @@ def rules_of(
             )
         return order
 
+    @lru_cache(maxsize=64)
+    def check_evidence(raw: bytes) -> Proof:
+        return check(decode(Evidence, raw), lambda statement: unseal(statement, run=run, verifier=verifier))
+
     return Rules(
         run=run,
         rounds=sections.run.rounds,
@@ -160,6 +166,7 @@ def rules_of(
         unseal_close=unseal_close,
         unseal_order=unseal_order,
         seat_of=seat_of,
+        check_evidence=check_evidence,
         accepts=lambda name, text: accepts(sections, name, text),
         aggregation=sections.round.aggregation,
         timed=sections.round.time_budget is not None,

@@ -4,25 +4,30 @@ Each is a rule of ``docs/rounds.md``; the machine tries them in the order of thi
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from diloco.rounds import moves, planning, roster
 from diloco.rounds.beacon import commitment_to, nonce_of
 from diloco.rounds.certificate import certify
 from diloco.rounds.events import (
+    Effect,
     Fetch,
     Resync,
     Say,
 )
+from diloco.rounds.evidence import contradiction
 from diloco.rounds.moves import Step, give_up
 from diloco.rounds.state import Ballot, State
-from diloco.rounds.statements import Proposal, Ready, Vote
+from diloco.rounds.statements import Close, Proposal, Ready, Vote
 from diloco.rounds.values import value_digest
+from protocol.envelope import Sealed
 from protocol.errors import NodeError
 from protocol.messages import spec_of
 
 _FRAMING = 8  # bytes around each Ready of a proposal
 _ROOM = spec_of(Proposal).max_bytes - 1024
+_MOST_SHOWN, _EVIDENCE_ROOM = 4, 1 << 20  # pieces of evidence in one proposal, and their bytes together
 _MOST_LISTED = 4000  # Readys of one proposal, so that the value's lists hold who may follow from them
 
 
@@ -150,7 +155,7 @@ def vote(state: State, now: float) -> Step:
     if state.ballot is not None and state.ballot.attempt == attempt and state.ballot.value != data:
         return state, []
     state = replace(state, ballot=Ballot(attempt, data, close.raw), vote_said=attempt)
-    vote = Vote(epoch=state.epoch, round=state.round, attempt=attempt, value=digest)
+    vote = Vote(epoch=state.epoch, round=state.round, attempt=attempt, value=digest, boot=state.boot)
     return state, [moves.persist(state), Say(vote)]
 
 
@@ -168,22 +173,38 @@ def lead(state: State, now: float) -> Step:
         return state, []
     choice = planning.choose(state.rules, state.value, state.tip.digest, listed)
     if choice.kind == "torn":
-        return give_up(state, attempt, "two values reported for one attempt")
+        state, effects = _publish_both(state, listed)
+        state, more = give_up(state, attempt, "two values reported for one attempt")
+        return state, effects + more
     if choice.kind == "forced":
         return take_up(state, attempt, choice.value, listed)
     if state.missing() and now < state.ready_deadline():
         return state, []
     if roster.base_of(state.value, listed) is None:
         return state, []
-    return propose(state, attempt, listed)
+    return propose(state, attempt, listed, free=True)
 
 
-def propose(state: State, attempt: int, listed: Mapping[str, Ready]) -> Step:
+def _publish_both(state: State, listed: Mapping[str, Ready]) -> Step:
+    """Rule 3: two values reported for one attempt, each with its leader's Close, convict that leader."""
+    first: dict[int, Sealed[Close]] = {}
+    effects: list[Effect] = []
+    for ready in listed.values():
+        with suppress(NodeError):
+            close = state.rules.unseal_close(ready.voted_close)
+            known = first.setdefault(close.message.attempt, close)
+            state, more = moves.accuse(state, contradiction(known, close))
+            effects += more
+    return state, effects
+
+
+def propose(state: State, attempt: int, listed: Mapping[str, Ready], free: bool = False) -> Step:
     """Say the Readys on which the attempt rests: as many as a message holds, voters first, long ones last."""
     voters = {e.peer for e in state.value.electorate}
     sizes = {peer: len(state.readys[peer].raw) + _FRAMING for peer in listed}
     chosen: dict[str, Ready] = {}
-    room = _ROOM
+    evidence = _evidence(state) if free else ()
+    room = _ROOM - sum(map(len, evidence))
     for peer in sorted(listed, key=lambda peer: (peer not in voters, sizes[peer], peer))[:_MOST_LISTED]:
         room -= sizes[peer]
         if room < 0:
@@ -192,8 +213,19 @@ def propose(state: State, attempt: int, listed: Mapping[str, Ready]) -> Step:
     if not planning.quorum_of(state.value, chosen, attempt):
         return give_up(state, attempt, "the Readys of a quorum are too long for one proposal")
     envelopes = tuple(state.readys[peer].raw for peer in sorted(chosen))
-    body = Proposal(epoch=state.epoch, round=state.round, attempt=attempt, readys=envelopes)
+    body = Proposal(
+        epoch=state.epoch, round=state.round, attempt=attempt, readys=envelopes, evidence=evidence
+    )
     return replace(state, proposed=attempt), [Say(body)]
+
+
+def _evidence(state: State) -> tuple[bytes, ...]:
+    """What a proposal shows against voters that still have a seat: the shortest, so that Readys find room."""
+    shown: list[bytes] = []
+    for raw in sorted(state.evidence.values(), key=lambda raw: (len(raw), raw))[:_MOST_SHOWN]:
+        if sum(map(len, shown)) + len(raw) <= _EVIDENCE_ROOM:
+            shown.append(raw)
+    return tuple(shown)
 
 
 def take_up(state: State, attempt: int, data: bytes, listed: Mapping[str, Ready]) -> Step:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from diloco.rounds.certificate import Certified
+from diloco.rounds.evidence import Proof
 from diloco.rounds.roster import Plan
 from diloco.rounds.statements import Close, Order, Pass, Proposal, Rate, Ready, ReducedChunk, Vote
 from protocol.envelope import Sealed
@@ -100,6 +101,13 @@ class ResetCame:
 
 
 @dataclass(frozen=True)
+class EvidenceCame:
+    """Someone showed evidence; it has been verified."""
+
+    proof: Proof
+
+
+@dataclass(frozen=True)
 class Observed:
     """What this member found out about others, in place of what it said before; its next Ready says it.
 
@@ -148,6 +156,7 @@ Event = (
     | Decision
     | OrderCame
     | ResetCame
+    | EvidenceCame
     | Observed
     | Gone
     | Seen
@@ -250,6 +259,13 @@ class Resync:
 
 
 @dataclass(frozen=True)
+class Accuse:
+    """Somebody signed what no honest member can have signed: keep the evidence and show it to everyone (rule 16)."""
+
+    proof: Proof
+
+
+@dataclass(frozen=True)
 class Note:
     """Something worth a line in the event log."""
 
@@ -257,4 +273,4 @@ class Note:
     fields: tuple[tuple[str, object], ...] = ()
 
 
-Effect = Persist | Say | Reduce | Abandon | Fetch | Commit | Renew | Answer | CatchUp | Resync | Note
+Effect = Persist | Say | Reduce | Abandon | Fetch | Commit | Renew | Answer | CatchUp | Resync | Accuse | Note

@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from diloco.rounds import moves, planning, roster
-from diloco.rounds.events import Fetch, Note, Reduce
+from diloco.rounds.events import Effect, Fetch, Note, Reduce
+from diloco.rounds.evidence import contradiction
 from diloco.rounds.moves import Step
 from diloco.rounds.state import State
 from diloco.rounds.statements import Close, Order, Pass, Proposal, Ready, Vote
@@ -57,10 +58,29 @@ def _on_ready(state: State, sealed: Sealed[Ready], now: float) -> Step:
         return state, []
     if held is not None and held.message.attempt > ready.attempt:
         return state, []
+    state, effects = _compare(state, sealed) if voter else (state, [])
     for raw in ready.orders if voter else ():
         state = _take_order(state, raw)
     arrivals = state.arrivals if peer in state.arrivals else {**state.arrivals, peer: now - state.began}
-    return replace(state, readys={**state.readys, peer: sealed}, arrivals=arrivals), []
+    return replace(state, readys={**state.readys, peer: sealed}, arrivals=arrivals), effects
+
+
+def _compare(state: State, sealed: Sealed[Ready]) -> Step:
+    """Rule 16: a Ready against the votes of its sender, and the Close that it shows against the one that came here."""
+    ready, effects = sealed.message, list[Effect]()
+    for votes in state.votes.values():
+        if (vote := votes.get(sealed.sender)) is not None:
+            state, more = moves.accuse(state, contradiction(vote, sealed))
+            effects += more
+    known = state.closes.get(ready.voted_attempt - 1)
+    if known is None or known.message.value == ready.voted_value or not ready.voted_close:
+        return state, effects
+    try:
+        shown = state.rules.unseal_close(ready.voted_close)
+    except NodeError:
+        return state, effects
+    state, more = moves.accuse(state, contradiction(known, shown))
+    return state, effects + more
 
 
 def _on_proposal(state: State, sealed: Sealed[Proposal], now: float) -> Step:
@@ -69,13 +89,14 @@ def _on_proposal(state: State, sealed: Sealed[Proposal], now: float) -> Step:
     if attempt < state.promised or sealed.sender != state.leader(attempt):
         return state, []
     if state.proposal is not None and state.proposal.message.attempt == attempt:
-        return state, []
+        return moves.accuse(state, contradiction(state.proposal, sealed))
     try:
         readys = _open_readys(state, proposal.readys, attempt)
+        struck = {state.rules.check_evidence(raw).accused for raw in proposal.evidence}
     except (NodeError, ValueError) as error:
         return state, [Note("proposal.refused", (("leader", sealed.sender), ("reason", str(error))))]
     choice = planning.choose(state.rules, state.value, state.tip.digest, readys)
-    plan = roster.make_plan(state.rules, state.value, readys) if choice.kind == "free" else None
+    plan = roster.make_plan(state.rules, state.value, readys, struck) if choice.kind == "free" else None
     if choice.kind == "torn" or (choice.kind == "free" and plan is None):
         return state, [
             Note("proposal.refused", (("leader", sealed.sender), ("reason", "it leads to no value")))
@@ -116,8 +137,10 @@ def _open_readys(state: State, envelopes: tuple[bytes, ...], attempt: int) -> di
 def _on_close(state: State, sealed: Sealed[Close], now: float) -> Step:
     close = sealed.message
     attempt = close.attempt
-    if attempt in state.closes or sealed.sender != state.leader(attempt):
+    if sealed.sender != state.leader(attempt):
         return state, []
+    if attempt in state.closes:
+        return moves.accuse(state, contradiction(state.closes[attempt], sealed))
     digest = value_digest(close.value)
     bodies = {**state.bodies, digest: close.value}
     if len(bodies) <= MOST_BODIES:  # whatever comes of the vote, a certificate may need the body
@@ -162,8 +185,12 @@ def _on_vote(state: State, sealed: Sealed[Vote], now: float) -> Step:
     if not any(e.peer == peer for e in state.value.electorate):
         return state, []
     given = sorted(attempt for (attempt, _), held in state.votes.items() if peer in held)
-    if vote.attempt in given:
-        return state, []  # the same again, or one that rule 5 forbids: the first counts
+    if vote.attempt in given:  # the same again, or one that rule 5 forbids: the first counts
+        (first,) = (held[peer] for (a, _), held in state.votes.items() if a == vote.attempt and peer in held)
+        return moves.accuse(state, contradiction(first, sealed))
+    effects: list[Effect] = []
+    if peer in state.readys:
+        state, effects = moves.accuse(state, contradiction(sealed, state.readys[peer]))
     votes = {**state.votes}
     key = (vote.attempt, vote.value)
     votes[key] = {**votes.get(key, {}), peer: sealed}
@@ -171,7 +198,7 @@ def _on_vote(state: State, sealed: Sealed[Vote], now: float) -> Step:
         lowest = min(vote.attempt, given[0])
         votes = {k: {p: s for p, s in h.items() if (k[0], p) != (lowest, peer)} for k, h in votes.items()}
         votes = {k: h for k, h in votes.items() if h}
-    return replace(state, votes=votes), []
+    return replace(state, votes=votes), effects
 
 
 def _on_pass(state: State, sealed: Sealed[Pass], now: float) -> Step:

@@ -12,6 +12,7 @@ from diloco.rounds.events import (
     CatchUp,
     Decision,
     Effect,
+    EvidenceCame,
     Gone,
     Held,
     Leave,
@@ -100,6 +101,13 @@ def _on_reset(state: State, event: ResetCame, now: float) -> Step:
     return after, [Abandon(), Renew(event.certified)]
 
 
+def _on_evidence(state: State, event: EvidenceCame, now: float) -> Step:
+    """Rule 16: what others have found out is as good as one's own finding."""
+    if not any(elector.peer == event.proof.accused for elector in state.value.electorate):
+        return state, []
+    return moves.accuse(state, event.proof)
+
+
 def _on_observed(state: State, event: Observed, now: float) -> Step:
     return replace(state, observed=event), []
 
@@ -146,6 +154,7 @@ HANDLERS: dict[type, Callable[[State, Any, float], Step]] = {
     Decision: _on_decision,
     OrderCame: _on_order,
     ResetCame: _on_reset,
+    EvidenceCame: _on_evidence,
     Observed: _on_observed,
     Gone: _on_gone,
     Seen: _on_seen,

@@ -5,15 +5,21 @@ from dataclasses import replace
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import (
     Abandon,
+    Accuse,
     Commit,
     Effect,
     Persist,
     Say,
 )
+from diloco.rounds.evidence import Proof
 from diloco.rounds.roster import included
 from diloco.rounds.state import Ballot, State
 from diloco.rounds.statements import Close, Pass
 from diloco.rounds.values import value_digest
+from protocol.messages import encode
+
+MOST_EVIDENCE = 8
+"""Voters against whom evidence is kept at the same time."""
 
 Step = tuple[State, list[Effect]]
 """The state after, and effects in the order in which they are to be carried out."""
@@ -30,6 +36,14 @@ def close(state: State, attempt: int, data: bytes) -> Step:
     )
     body = Close(epoch=state.epoch, round=state.round, attempt=attempt, value=data)
     return state, [persist(state), Say(body)]
+
+
+def accuse(state: State, proof: Proof | None) -> Step:
+    """Keep evidence for the next free proposal, and show it to everyone, the first time that one is accused."""
+    if proof is None or proof.accused in state.evidence or len(state.evidence) >= MOST_EVIDENCE:
+        return state, []
+    state = replace(state, evidence={**state.evidence, proof.accused: encode(proof.evidence)})
+    return state, [Accuse(proof)]
 
 
 def give_up(state: State, attempt: int, reason: str) -> Step:
@@ -70,6 +84,11 @@ def state_after(state: State, certified: Certified, now: float) -> State:
         gone=state.gone,
         began=now,
         attempt_began=now,
+        evidence={
+            peer: raw
+            for peer, raw in state.evidence.items()
+            if any(elector.peer == peer for elector in value.electorate)
+        },
         observed=state.observed,
         orders=tuple(order for order in state.orders if order.message.number > value.order_number),
     )

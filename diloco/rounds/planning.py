@@ -115,6 +115,7 @@ def make_value(
 ) -> Value:
     """The value of a free proposal: a pure function of the value before, plan, attempt and reduced chunks."""
     will = take_orders(rules, tip, plan.readys)
+    will.unseated |= plan.struck
     here = next_membership(rules, tip, plan.base, plan.readys, will)
     rules = with_parameters(rules, will.parameters)
     books = books_after(rules, tip, plan.roster, chunks, here.keep, () if will.finished else here.present)

@@ -30,12 +30,14 @@ class Plan:
         roster: Contributors, ordered by peer id.
         owners: Owner of each chunk.
         readys: The Ready of every listed peer.
+        struck: Whom evidence names: no contributor, and no voter of the next round.
     """
 
     base: bytes
     roster: tuple[Contributor, ...]
     owners: tuple[str, ...]
     readys: Mapping[str, Ready]
+    struck: frozenset[str] = frozenset()
 
 
 def base_of(tip: Value, readys: Mapping[str, Ready]) -> bytes | None:
@@ -48,7 +50,9 @@ def base_of(tip: Value, readys: Mapping[str, Ready]) -> bytes | None:
     return None
 
 
-def make_plan(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> Plan | None:
+def make_plan(
+    rules: Rules, tip: Value, readys: Mapping[str, Ready], struck: Collection[str] = ()
+) -> Plan | None:
     """Roster, weights and partition from the value before and the listed Readys; None when no base has a quorum."""
     base = base_of(tip, readys)
     if base is None:
@@ -58,7 +62,10 @@ def make_plan(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> Plan | N
     willing = {
         peer: ready
         for peer, ready in ({} if tip.paused else readys).items()
-        if ready.base == base and peer in leased and _gives(ready, len(rules.chunk_sizes))
+        if ready.base == base
+        and peer in leased
+        and peer not in struck
+        and _gives(ready, len(rules.chunk_sizes))
     }
     tokens = {
         peer: min(
@@ -82,7 +89,7 @@ def make_plan(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> Plan | N
     )
     rates = measured(readys, seated)
     owners = owners_of([peer for peer in sorted(weights) if peer in seated], rates, tip.unproven)
-    return Plan(base, roster, partition(len(rules.chunk_sizes), owners, rates), readys)
+    return Plan(base, roster, partition(len(rules.chunk_sizes), owners, rates), readys, frozenset(struck))
 
 
 def _gives(ready: Ready, chunks: int) -> bool:

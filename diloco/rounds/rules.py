@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from diloco.rounds.evidence import Proof
 from diloco.rounds.statements import Close, Order, Ready
 from protocol.envelope import Sealed
 
@@ -43,6 +44,7 @@ class Rules:
         unseal_close: Verifies the envelope of a Close and decodes it; raises ``NodeError``.
         unseal_order: Verifies the envelope of an operator's order and decodes it; raises ``NodeError``.
         seat_of: Verifies an admission for a peer; None when it is not one.
+        check_evidence: Verifies encoded evidence; raises ``NodeError``.
         accepts: Whether the operator may give a parameter this value.
         aggregation: How a chunk's contributions become one.
         timed: Whether training ends after a fixed time; then each member has its own lease, of at most ``samples``.
@@ -62,6 +64,7 @@ class Rules:
     unseal_close: Callable[[bytes], Sealed[Close]]
     unseal_order: Callable[[bytes], Sealed[Order]]
     seat_of: Callable[[bytes, str], Seat | None]
+    check_evidence: Callable[[bytes], Proof]
     accepts: Callable[[str, str], bool]
     aggregation: "Aggregation" = "mean"
     timed: bool = False

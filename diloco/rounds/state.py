@@ -90,6 +90,7 @@ class State:
         timer: When the current attempt ends, seconds; None while no quorum is ready.
         resynced: Base that was last asked for.
         orders: Operator orders that no value has taken up, by number.
+        evidence: Evidence against voters that have not lost their seat for it, encoded, by who is accused.
         observed: What this member found out about others.
     """
 
@@ -129,6 +130,7 @@ class State:
     timer: float | None = None
     resynced: bytes = b""
     orders: tuple[Sealed[Order], ...] = ()
+    evidence: Mapping[str, bytes] = field(default_factory=dict)
     observed: Observed = field(default_factory=Observed)
 
     @property

@@ -12,17 +12,18 @@ import numpy as np
 import pytest
 
 from diloco.member import news
-from diloco.member.news import Decision, Evidence, News, OperatorOrder, check_evidence
+from diloco.member.news import Decision, News, OperatorOrder
 from diloco.member.setting import Tasks
 from diloco.outer_state import OuterState
 from diloco.rounds.certificate import Certified
-from diloco.rounds.statements import Decided, Elector, Order, Value, Vote
+from diloco.rounds.evidence import Proof, check
+from diloco.rounds.statements import Decided, Elector, Evidence, Order, Value, Vote
 from diloco.rounds.values import value_digest
-from protocol.envelope import Sealed, seal
+from protocol.envelope import Sealed, seal, unseal
 from protocol.errors import Code, NodeError
 from protocol.gossip import Gossip
 from protocol.identity import Identity, verify
-from protocol.messages import encode
+from protocol.messages import decode, encode
 from protocol.testing import RUN
 from protocol.units import PeerId
 from tests.diloco.member.fleet import fleet, tiny_genesis
@@ -73,7 +74,9 @@ class Reader:
         endpoint = SimpleNamespace(
             handle=self.gossip.handle, publish=self.gossip.publish, gossip=self.gossip, verifier=verify
         )
-        setting: Any = SimpleNamespace(endpoint=endpoint, me=self.me, run=RUN, emit=self.emit)
+        rules = SimpleNamespace(check_evidence=lambda raw: check(decode(Evidence, raw), opened))
+        setting: Any = SimpleNamespace(endpoint=endpoint, me=self.me, run=RUN, emit=self.emit, rules=rules)
+        self.proofs: list[Proof] = []
         self.failures: list[BaseException] = []
         self.tasks = Tasks(lambda name, error: self.failures.append(error))
         self.news = News(setting, self.tasks, self)
@@ -86,6 +89,9 @@ class Reader:
 
     def ordered(self, sealed: Sealed[Order]) -> None:
         self.orders.append(sealed.message)
+
+    def accused(self, proof: Proof) -> None:
+        self.proofs.append(proof)
 
     def catch_up(self, peer: PeerId) -> None:
         self.asked.append(peer)
@@ -185,6 +191,10 @@ async def test_an_operators_order_reaches_everyone_with_the_operators_own_signat
     await until(lambda: len(listener.orders) == 2)
 
 
+def opened(raw: bytes) -> Sealed[Any]:
+    return unseal(raw, run=RUN)
+
+
 def vote(value: bytes, *, who: Identity = OTHER, attempt: int = 0) -> Sealed[Vote]:
     return seal(who, RUN, Vote(epoch=0, round=5, attempt=attempt, value=value * 32))
 
@@ -202,6 +212,7 @@ async def test_two_votes_in_one_attempt_are_shown_to_everyone_once(readers: tupl
         ((kind, fields),) = reader.events
         assert (kind, fields["accused"], fields["shown_by"]) == ("evidence", OTHER.peer_id, one.me)
         assert "voted for two values in round 5, attempt 0" in fields["sentence"]
+        assert {proof.accused for proof in reader.proofs} == {OTHER.peer_id}, "the round machine is told"
 
 
 @pytest.mark.parametrize(
@@ -218,12 +229,12 @@ async def test_two_votes_in_one_attempt_are_shown_to_everyone_once(readers: tupl
 )
 def test_nobody_is_accused_by_what_it_did_not_sign(statements: tuple[bytes, ...]) -> None:
     with pytest.raises(NodeError):
-        check_evidence(Evidence(kind="two-votes", accused=OTHER.peer_id, statements=statements), RUN)
+        check(Evidence(kind="two-votes", accused=OTHER.peer_id, statements=statements), opened)
 
 
 def test_unknown_evidence_is_refused() -> None:
     with pytest.raises(NodeError) as caught:
-        check_evidence(Evidence(kind="looks-bad", accused=OTHER.peer_id, statements=()), RUN)
+        check(Evidence(kind="looks-bad", accused=OTHER.peer_id, statements=()), opened)
     assert caught.value.code is Code.WIRE_INVALID
 
 

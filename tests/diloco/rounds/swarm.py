@@ -14,9 +14,10 @@ from blake3 import blake3
 
 from diloco.config import RunSections
 from diloco.parameters import accepts
-from diloco.rounds import beacon, founding
+from diloco.rounds import beacon, evidence, founding
 from diloco.rounds.certificate import Certified, certify
 from diloco.rounds.events import (
+    Accuse,
     Answer,
     Arrived,
     CatchUp,
@@ -45,11 +46,11 @@ from diloco.rounds.machine import advance
 from diloco.rounds.roster import bitmap, included
 from diloco.rounds.rules import Rules, Seat
 from diloco.rounds.state import Ballot, State, Timing
-from diloco.rounds.statements import Close, Order, Ready, ReducedChunk, Vote
+from diloco.rounds.statements import Close, Evidence, Order, Ready, ReducedChunk, Vote
 from diloco.rounds.values import value_digest
 from protocol.envelope import Sealed, seal, unseal
 from protocol.errors import Code, NodeError
-from protocol.messages import encode
+from protocol.messages import decode, encode
 from protocol.units import PeerId, RunId
 
 RUN = RunId("ab" * 32)
@@ -140,6 +141,9 @@ class Swarm:
             unseal_close=lambda raw: unseal(raw, run=RUN, expect=Close, verifier=keyed_verify),
             unseal_order=unseal_order,
             seat_of=seat_of,
+            check_evidence=lambda raw: evidence.check(
+                decode(Evidence, raw), lambda statement: unseal(statement, run=RUN, verifier=keyed_verify)
+            ),
             accepts=lambda name, text: accepts(RunSections(), name, text),
         )
         self.timing = Timing()
@@ -149,6 +153,8 @@ class Swarm:
         self.start = Certified(start, data, value_digest(data), start=b"signed")
         self.nodes: dict[str, Node] = {}
         self.guests: set[str] = set()
+        self.liars: set[str] = set()
+        self.accusations: list[tuple[str, evidence.Proof]] = []
         for name in names:
             self.add(name, [self.start], [self.base])
         for name in self.nodes:
@@ -267,6 +273,8 @@ class Swarm:
                     self.at(
                         self.now + self.delay, lambda: self._send_chain(other, node.name, node.state.round)
                     )
+            case Accuse(proof):
+                self.accusations.append((node.name, proof))
             case Resync(base):
                 node.disk.states[-1] = base
                 self.later(2.0, node.name, StateReady(node.state.round, base))
@@ -376,7 +384,8 @@ class Swarm:
         return [node for node in self.nodes.values() if node.alive]
 
     def check(self) -> None:
-        """No two nodes differ in a decided round, and no sample position is certified twice."""
+        """No two nodes differ in a decided round, no honest one is accused, no position is certified twice."""
+        assert {proof.accused for _, proof in self.accusations} <= self.liars
         longest = max((node.disk.chain for node in self.nodes.values()), key=len)
         for node in self.nodes.values():
             for mine, theirs in zip(node.disk.chain, longest, strict=False):
