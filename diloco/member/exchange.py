@@ -14,14 +14,15 @@ from diloco.member.streams import LivingStreams
 from diloco.reduce.gathering import Attempt
 from diloco.reduce.gathering import Setting as ReduceSetting
 from diloco.reduce.messages import Header
+from diloco.reduce.rebuild import rebuild
 from diloco.reduce.reduction import Reduction
 from diloco.rounds.events import Event, Held, Reduce, Reduced, Unheld
 from diloco.rounds.roster import Plan
 from diloco.rounds.state import State
-from diloco.rounds.statements import Reassign
+from diloco.rounds.statements import Reassign, Value
 from diloco.rounds.values import parse_value
 from protocol.envelope import Sealed, unseal
-from protocol.errors import NodeError
+from protocol.errors import Code, NodeError
 from protocol.units import PeerId
 
 
@@ -117,13 +118,33 @@ class Exchange:
         """Get and check every byte that a value names, and report it."""
         try:
             value = parse_value(data)
-            await self._holding.gather(value, plan, self.holders(value.round))
+            await self._gather(value, plan)
         except NodeError as error:
             self._post(Unheld(data, error.sentence))
         except ValueError as error:  # no value at all: a vote for it was reported that cannot have been given
             self._post(Unheld(data, f"{error}."))
         else:
             self._post(Held(data))
+
+    async def _gather(self, value: Value, plan: Plan | None) -> None:
+        """Every byte from whoever holds it; what nobody holds is reduced again from the frozen contributions."""
+        try:
+            await self._holding.gather(value, plan, self.holders(value.round))
+            return
+        except NodeError as error:
+            if error.code != Code.SHC_NO_HOLDER:
+                raise
+        state = self._state()
+        if (value.epoch, value.round) != (state.epoch, state.round):
+            raise NodeError(Code.SHC_NO_HOLDER, f"The bytes of round {value.round} cannot be had.")
+        readys = {peer: sealed.message for peer, sealed in state.readys.items()}
+        missing = self._holding.missing(value)
+        found = await rebuild(
+            self._reducing, value, missing, readys, self._holding.frozen, state.attempt_length() / 2
+        )
+        self._setting.emit("bytes.rebuilt", round=value.round, missing=len(missing), rebuilt=len(found))
+        self._holding.keep(value.round, found.values())
+        await self._holding.gather(value, plan, [])
 
     def holders(self, round_number: int) -> list[PeerId]:
         """Who may hold a round's bytes: its leader first, then everyone alive."""

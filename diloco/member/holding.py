@@ -6,7 +6,7 @@ vote and the rounds before are on disk.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing, suppress
 from datetime import timedelta
 
@@ -79,6 +79,14 @@ class Holding:
         if self.reduction is not None and (data := self.reduction.named.get(digest)) is not None:
             return data
         return self._kept[digest][1] if digest in self._kept else None
+
+    def missing(self, value: Value) -> list[int]:
+        """Chunks of a value whose bytes are not in memory here."""
+        return [chunk for chunk, entry in enumerate(value.chunks) if self._named(entry.digest) is None]
+
+    def keep(self, round_number: int, chunks: Iterable[bytes]) -> None:
+        """Hold reduced chunks of a round, by digest, until the round is decided."""
+        self._kept |= {blake3(data).digest(): (round_number, data) for data in chunks}
 
     async def gather(self, value: Value, plan: Plan | None, holders: list[PeerId]) -> list[bytes]:
         """Every chunk that a value names, checked and durable on disk.

@@ -244,7 +244,7 @@ def take_up(state: State, attempt: int, data: bytes, listed: Mapping[str, Ready]
             and roster.base_of(state.value, others) is not None
         ):
             return propose(state, attempt, others)
-        return give_up(state, attempt, "bytes lost")
+        return give_up(state, attempt, "bytes lost", digest)
     if digest in state.fetching:
         return state, []
     return replace(state, fetching=state.fetching | {digest}), [Fetch(data, state.plans.get(digest))]

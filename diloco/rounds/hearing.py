@@ -102,14 +102,15 @@ def _on_proposal(state: State, sealed: Sealed[Proposal], now: float) -> Step:
             Note("proposal.refused", (("leader", sealed.sender), ("reason", "it leads to no value")))
         ]
     state, effects = moves.adopt(state, attempt, now)
-    state = replace(state, proposal=sealed, plan=plan, forced=choice.value)
+    state = replace(state, proposal=sealed, plan=plan, forced=choice.value, lost=b"")
     if plan is not None:
         return state, [*effects, Reduce(state.epoch, state.round, attempt, sealed.sender, plan)]
     if sealed.sender == state.me:
-        held = value_digest(choice.value) in state.held
-        state, more = (
-            moves.close(state, attempt, choice.value) if held else moves.give_up(state, attempt, "bytes lost")
-        )
+        digest = value_digest(choice.value)
+        if digest in state.held:
+            state, more = moves.close(state, attempt, choice.value)
+        else:
+            state, more = moves.give_up(state, attempt, "bytes lost", digest)
         return state, effects + more
     return state, effects
 
@@ -206,7 +207,7 @@ def _on_pass(state: State, sealed: Sealed[Pass], now: float) -> Step:
     near = 0 <= attempt - state.attempt <= len(state.value.electorate)
     if sealed.sender != state.leader(attempt) or not near:
         return state, []
-    return replace(state, passed=state.passed | {attempt}), []
+    return replace(state, passed=state.passed | {attempt}, lost=sealed.message.lost), []
 
 
 STATEMENTS: dict[type, Callable[[State, Any, float], Step]] = {

@@ -46,10 +46,17 @@ def accuse(state: State, proof: Proof | None) -> Step:
     return state, [Accuse(proof)]
 
 
-def give_up(state: State, attempt: int, reason: str) -> Step:
-    """Pass: the attempt's timer ends at once everywhere (rule 8)."""
-    body = Pass(epoch=state.epoch, round=state.round, attempt=attempt, reason=reason)
-    return replace(state, proposed=attempt, passed=state.passed | {attempt}), [Say(body)]
+def give_up(state: State, attempt: int, reason: str, lost: bytes = b"") -> Step:
+    """Pass: the attempt's timer ends at once everywhere (rule 8).
+
+    Args:
+        state: The state.
+        attempt: The attempt that is given up.
+        reason: In plain words.
+        lost: Digest of the voted value whose bytes cannot be had, where that is why.
+    """
+    body = Pass(epoch=state.epoch, round=state.round, attempt=attempt, reason=reason, lost=lost)
+    return replace(state, proposed=attempt, passed=state.passed | {attempt}, lost=lost), [Say(body)]
 
 
 def commit(state: State, certified: Certified, now: float) -> Step:

@@ -84,6 +84,7 @@ class State:
         held: Digests of values whose bytes are held.
         fetching: Digests of values being fetched.
         unheld: Digests of values whose bytes cannot be had.
+        lost: Digest of a voted value whose bytes nobody has, as the leader of the last attempt found; else empty.
         gone: Peers believed dead.
         began: When the round began here, seconds.
         attempt_began: When the current attempt began here, seconds.
@@ -124,6 +125,7 @@ class State:
     held: frozenset[bytes] = frozenset()
     fetching: frozenset[bytes] = frozenset()
     unheld: frozenset[bytes] = frozenset()
+    lost: bytes = b""
     gone: frozenset[str] = frozenset()
     began: float = 0.0
     attempt_began: float = 0.0

@@ -65,6 +65,19 @@ def waiting(state: State, now: float) -> Waiting:
             f"missing {_names(absent)}."
         )
         return Waiting("ready", "quorum", sentence, None, absent)
+    if state.lost:
+        sentence = (
+            f"Round {number}: a value was voted for whose bytes nobody here has, and its contributions are not all "
+            f"there either; waiting for {_names(absent) or 'a reset'}."
+        )
+        return Waiting("ready", "bytes-lost", sentence, state.timer, absent)
+    if _diverged(state):
+        bases = len({ready.message.base for ready in state.readys.values()})
+        sentence = (
+            f"Round {number}: {bases} different states are reported and none can reach a quorum any more; "
+            "the operator has to name one by a reset."
+        )
+        return Waiting("ready", "divergence", sentence)
     missing = tuple(state.missing())
     if missing:
         left = max(0.0, state.ready_deadline() - now)
@@ -75,6 +88,15 @@ def waiting(state: State, now: float) -> Waiting:
         return Waiting("ready", "readys", sentence, state.ready_deadline(), missing)
     sentence = f"Round {number}: everyone is ready, waiting for the proposal of {_name(leader)}."
     return Waiting("ready", "proposal", sentence, state.timer, (leader,))
+
+
+def _diverged(state: State) -> bool:
+    """Rule 12: whether no base can reach a quorum, whatever those say who have not spoken."""
+    voters = {elector.peer for elector in state.value.electorate}
+    bases: dict[bytes, set[str]] = {b"": voters - set(state.readys)}
+    for peer in voters & set(state.readys):
+        bases.setdefault(state.readys[peer].message.base, set(bases[b""])).add(peer)
+    return not any(map(state.is_quorum, bases.values()))
 
 
 def _name(peer: str) -> str:
