@@ -16,6 +16,7 @@ from diloco.member.messages import Heartbeat
 from diloco.member.news import News
 from diloco.member.outer import Outer
 from diloco.member.presence import Presence
+from diloco.member.promising import Promising
 from diloco.member.reception import Reception
 from diloco.member.repairing import Repairing
 from diloco.member.restoring import Restoring
@@ -111,6 +112,7 @@ class Member:
         self.service: Service = attach(setting.endpoint, shelf)
         Reception(setting.endpoint, self._holding, self._chain, self.presence, self._exchange, self)
         self._news = News(setting, self._tasks, self)
+        self._promising = Promising(self.ledger.save_promise, self._say, self._abstain)
         self.state: State | None = None
         self.started = asyncio.Event()
         self.finished = self._outer.finished
@@ -219,6 +221,7 @@ class Member:
     def _renew(self, certified: Certified) -> None:
         value = certified.value
         self._mail.settle()
+        self._promising.forget()
         self.setting.emit(
             "reset", epoch=value.epoch, round=value.round, value=certified.digest.hex(),
             electorate=[e.peer for e in value.electorate],
@@ -255,23 +258,19 @@ class Member:
                 raise
             self._failed(f"statement of {event.sealed.sender}", error)
             return
-        silent = False
         for effect in effects:
-            if silent and isinstance(effect, Say):
-                continue
             try:
                 self._carry_out(effect)
-            except NodeError as error:  # what cannot be written is not said: the node abstains
-                self.setting.emit("abstain", code=str(error.code), reason=error.sentence)
-                silent = True
+            except NodeError as error:
+                self._abstain(error)
         self._outer.work()
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Persist():
-                self.ledger.save_promise(effect)
+                self._promising.persist(effect)
             case Say(body):
-                self._say(body)
+                self._promising.say(body)
             case Reduce():
                 self._tasks.spawn(self._exchange.reduce(effect), f"reduce {effect.attempt}")
             case Abandon():
@@ -292,6 +291,9 @@ class Member:
                 self._news.accuse(proof, self.setting.me)
             case Note(kind, fields):
                 self.setting.emit(kind, **dict(fields))
+
+    def _abstain(self, error: NodeError) -> None:
+        self.setting.emit("abstain", code=str(error.code), reason=error.sentence)
 
     def _now(self) -> State:
         assert self.state is not None
@@ -325,6 +327,7 @@ class Member:
     def _commit(self, certified: Certified, spent: bool) -> None:
         value = certified.value
         self._mail.settle()
+        self._promising.forget()
         assert self.state is not None
         if self.state.contribution is None:
             self._holding.frozen = None
@@ -371,6 +374,7 @@ class Member:
     async def _tick(self) -> None:
         while True:
             self.post(Tick())
+            self._promising.retry()
             state = self.state
             assert state is not None
             self._telling.phase(self.waiting(), state.round, state.attempt)

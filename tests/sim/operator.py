@@ -1,0 +1,59 @@
+"""The operator of a simulated run: gives numbered orders, and begins a new epoch where a quorum is lost for good."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from diloco.rounds import founding
+from diloco.rounds.certificate import Certified
+from diloco.rounds.statements import Boot, Order, Reset
+from diloco.rounds.values import parse_value, value_digest
+from protocol.messages import encode
+from tests.sim.setting import OPERATOR, says
+
+if TYPE_CHECKING:
+    from tests.sim.process import Process
+    from tests.sim.world import World
+
+
+class Operator:
+    """Signs with the operator's key, through whichever node it sits at.
+
+    Args:
+        world: The run.
+    """
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+        self.number = 0
+
+    def order(self, at: "Process", kind: str, peer: str) -> None:
+        """Give an order to everyone in reach of a process."""
+        self.number += 1
+        sealed = says(OPERATOR, Order(number=self.number, kind=kind, peer=peer))
+        for process in self.world.processes:
+            if process is at or self.world.linked(at, process):
+                process.later(self.world.shape.latency, process.ordered, sealed)
+
+    def reset(self, at: "Process") -> bool:
+        """Begin a new epoch with the last value, and the members, that a process reaches; whether that could be done."""
+        world = self.world
+        near = [p for p in world.living() if p.state is not None and not p.left and (p is at or world.linked(at, p))]
+        if at not in near:
+            return False
+        tip = max((p.tip for p in near), key=lambda tip: (tip.value.epoch, tip.value.round))
+        holder = next((p for p in near if p.tip.digest == tip.digest and p.disk.reached == tip.value.round + 1), None)
+        if holder is None or not any(p.seated for p in near):
+            return False
+        peers = {p.name: p.seated for p in near if p.name not in tip.value.banned}
+        value = founding.make_reset(
+            world.rules, tip.value, tip.digest, holder.disk.base, peers, world.random.randbytes(32)
+        )
+        boots = tuple(
+            Boot(peer=p.name, nonce=p.state.boot) for p in near if p.state is not None and p.state.abstains
+        )
+        data = encode(replace(value, boots=boots))
+        raw = says(OPERATOR, Reset(value=data)).raw
+        certified = Certified(parse_value(data), data, value_digest(data), start=raw)
+        for process in near:
+            world.send(at, process, len(raw), process.decided, certified)
+        return True
