@@ -10,6 +10,7 @@ from diloco.member.restoring import Restoring
 from diloco.member.setting import Setting
 from diloco.member.telling import Telling
 from diloco.rounds.certificate import Certified
+from diloco.rounds.moves import persist
 from diloco.rounds.recovery import recover
 from diloco.rounds.state import State
 from diloco.rounds.waiting import Waiting
@@ -49,11 +50,14 @@ async def begin(
             _check_not_banned(setting, tip)
     if tip.value.round >= 0:
         await asyncio.to_thread(restoring.offer, tip.value)
+    promise = chain.ledger.promise()
     state = recover(
         setting.me, setting.rules, setting.timing, boot=setting.endpoint.boot, tip=tip,
         beacon_key=blake3(setting.endpoint.identity.sign(_BEACON_KEY)).digest(),
-        admission=setting.admission, promise=chain.ledger.promise(), now=setting.clock(),
+        admission=setting.admission, promise=promise, now=setting.clock(),
     )  # fmt: skip
+    if promise is None and not state.abstains:
+        chain.ledger.save_promise(persist(state))  # the vote record begins: from now on its loss is noticed
     return state, applied
 
 

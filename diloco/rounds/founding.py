@@ -5,16 +5,19 @@ from collections.abc import Mapping, Sequence
 from diloco.rounds.electorate import draw_order
 from diloco.rounds.leases import Ledger, assign, assign_timed, settle, sizes_after
 from diloco.rounds.rules import Rules
-from diloco.rounds.statements import START_ROUND, Elector, Value
+from diloco.rounds.statements import START_ROUND, Boot, Elector, Value
 
 
-def make_start(rules: Rules, base: bytes, peers: Mapping[str, bool], beacon: bytes) -> Value:
+def make_start(
+    rules: Rules, base: bytes, peers: Mapping[str, bool], boots: Mapping[str, bytes], beacon: bytes
+) -> Value:
     """The value of the start record: the first electorate, its leases, its tie-breaker.
 
     Args:
         rules: The run's rules.
         base: State digest of round 0.
         peers: The members that announced themselves; True where the admission has a seat.
+        boots: Their boot nonces; a voter that starts anew before its first promise waits for the next value (rule 9).
         beacon: 32 random bytes.
     """
     voters = sorted(peer for peer, seated in peers.items() if seated)[: rules.max_voters]
@@ -29,6 +32,7 @@ def make_start(rules: Rules, base: bytes, peers: Mapping[str, bool], beacon: byt
         electorate=tuple(Elector(peer=peer) for peer in voters),
         members=tuple(sorted(set(peers) - set(voters))),
         tie_breaker=draw_order("tie-breaker", beacon, voters)[0] if voters else "",
+        boots=tuple(Boot(peer=peer, nonce=boots[peer]) for peer in voters if peer in boots),
         beacon=beacon,
     )
 

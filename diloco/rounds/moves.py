@@ -71,7 +71,12 @@ def commit(state: State, certified: Certified, now: float) -> Step:
     kept = give is not None and give.tokens > 0 and after.lease == state.lease  # nothing is not kept
     if kept and not spent:
         after = replace(after, contribution=give)
-    return after, [Commit(certified, spent)]
+    return after, [Commit(certified, spent), *recorded(state, after)]
+
+
+def recorded(before: State, after: State) -> list[Effect]:
+    """A value lists the boot nonce of this member: its vote record begins, before it promises anything (rule 9)."""
+    return [persist(after)] if before.abstains and not after.abstains else []
 
 
 def state_after(state: State, certified: Certified, now: float) -> State:

@@ -20,6 +20,9 @@ def recover(
 ) -> State:
     """The state after a tip, with the promise and the vote that are on disk (rules 5 and 9).
 
+    Without any the member abstains until a value lists its boot nonce: it cannot know whether it has ever voted. That
+    goes for a newcomer too, which may be an old voter with a new disk; the value that gives it its vote lists its nonce.
+
     Args:
         me: The member's peer id.
         rules: What the genesis fixes.
@@ -32,6 +35,10 @@ def recover(
         now: Seconds on its monotonic clock.
     """
     value = tip.value
+    seat = rules.seat_of(admission, me) if admission else None
+    seated = (seat is not None and seat.seated) or me in value.seated
+    may_vote = seated or any(e.peer == me for e in value.electorate)
+    listed = any(entry.peer == me and entry.nonce == boot for entry in value.boots)
     promised, ballot = -1, None
     if promise is not None and (promise.epoch, promise.round) == (value.epoch, value.round + 1):
         promised = promise.promised
@@ -45,7 +52,7 @@ def recover(
         tip=tip,
         beacon_key=beacon_key,
         admission=admission,
-        abstains=promise is None and value.round >= 0 and any(e.peer == me for e in value.electorate),
+        abstains=promise is None and may_vote and not listed,
         promised=promised,
         recovered=promised,
         ballot=ballot,

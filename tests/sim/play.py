@@ -75,6 +75,8 @@ def peace(world: World, judge: Judge) -> None:
         return
     world.at(began + 5.0, rescue, world)
     if not world.run(until=began + PATIENCE, when=there):
+        if all(p.left or not p.seated or p.tip is world.start for p in world.processes):
+            return  # all who had the run have left it
         late = {p.name: (p.state.round, p.state.attempt) if p.state else None for p in living}
         raise Broken(f"{PATIENCE:.0f} s after the last fault not everyone has decided round {goal}: {late}")
     check_attempts(world, judge, began)

@@ -40,6 +40,7 @@ from diloco.rounds.events import (
     Unheld,
 )
 from diloco.rounds.machine import advance
+from diloco.rounds.moves import persist
 from diloco.rounds.recovery import recover
 from diloco.rounds.state import State
 from diloco.rounds.statements import Lease, Ready, Value
@@ -159,8 +160,9 @@ class Process:
 
     # ---- life
 
-    def boot_up(self) -> None:
+    def boot_up(self, boot: bytes = b"") -> None:
         """Start: find chain and state, then take part."""
+        self.boot = boot or self.world.random.randbytes(16)
         self.alive, self.paused, self.refuses = True, False, False
         self.life += 1
         self.state, self.share, self.gives, self.reducing = None, None, None, None
@@ -243,10 +245,12 @@ class Process:
             self.later(0.5, self._begin)
             return
         self.state = recover(
-            self.name, self.world.rules, self.world.shape.timing, boot=self.world.random.randbytes(16), tip=self.tip,
+            self.name, self.world.rules, self.world.shape.timing, boot=self.boot, tip=self.tip,
             beacon_key=blake3(b"secret of " + self.name.encode()).digest(),
             admission=admission_of(self.name, self.seated), promise=self.disk.promise, now=self.clock,
         )  # fmt: skip
+        if self.disk.promise is None and not self.state.abstains:
+            self.promising.persist(persist(self.state))
         self.later(0.05, self._ready)
         self.later(TICK * self.world.random.random(), self._tick)
         self._train()

@@ -2,7 +2,7 @@
 
 import heapq
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
@@ -86,20 +86,21 @@ class World:
         self.operator = Operator(self)
         seated = {f"v{i:02}": True for i in range(shape.voters)}
         loose = {f"w{i:03}": False for i in range(shape.others)}
-        start = founding.make_start(self.rules, INITIAL, seated | loose, b"\7" * 32)
+        boots = {name: self.random.randbytes(16) for name in seated}
+        start = founding.make_start(self.rules, INITIAL, seated | loose, boots, b"\7" * 32)
         data = encode(start)
         self.start = Certified(start, data, value_digest(data), start=says(OPERATOR, Start(value=data)).raw)
         if judge is not None:
             judge.began(self)
         for name, seat in (seated | loose).items():
-            self.add(name, seat)
+            self.add(name, seat, boot=boots.get(name, b""))
 
-    def add(self, name: str, seated: bool, *, tells: Iterable[Certified] = ()) -> Process:
+    def add(self, name: str, seated: bool, *, boot: bytes = b"") -> Process:
         """A process of a member; one that is not of the start record finds the chain by itself."""
-        process = Process(self, name, seated, [self.start, *tells])
+        process = Process(self, name, seated, [self.start])
         self.processes.append(process)
         self.named.setdefault(name, []).append(process)
-        process.boot_up()
+        process.boot_up(boot)
         return process
 
     def living(self) -> list[Process]:

@@ -353,7 +353,9 @@ class Fleet:
         """Write the first start record that is as wanted, with everyone who is there, and let all run."""
         rules = self.posts[0].member.setting.rules
         peers = {post.peer: post.seated for post in self.posts}
-        values = (founding.make_start(rules, self.genesis.base, peers, bytes([n]) * 32) for n in range(256))
+        boots = {post.peer: post.endpoint.boot for post in self.posts}
+        base = self.genesis.base
+        values = (founding.make_start(rules, base, peers, boots, bytes([n]) * 32) for n in range(256))
         value = next(value for value in values if wanted(value))
         data = encode(value)
         sealed = seal(OPERATOR, self.genesis.run_id, Start(value=data))

@@ -84,7 +84,8 @@ class Crowd:
         hosts = swarm.nodes(count, run=genesis.run_id)
         self.seats = [Seat(self, host, folder / host.name) for host in hosts]
         rules = self.seats[0].member.setting.rules
-        value = founding.make_start(rules, genesis.base, {host.peer_id: True for host in hosts}, b"\5" * 32)
+        boots = {host.peer_id: host.endpoint.boot for host in hosts}
+        value = founding.make_start(rules, genesis.base, dict.fromkeys(boots, True), boots, b"\5" * 32)
         data = encode(value)
         start = seal(operator, genesis.run_id, Start(value=data))
         self.seats[0].member.found(Certified(value, data, value_digest(data), start=start.raw))

@@ -148,7 +148,7 @@ class Swarm:
         )
         self.timing = Timing()
         self.base = blake3(b"initial").digest()
-        start = founding.make_start(self.rules, self.base, dict.fromkeys(names, True), b"\7" * 32)
+        start = founding.make_start(self.rules, self.base, dict.fromkeys(names, True), {}, b"\7" * 32)
         data = encode(start)
         self.start = Certified(start, data, value_digest(data), start=b"signed")
         self.nodes: dict[str, Node] = {}
