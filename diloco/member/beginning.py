@@ -1,6 +1,7 @@
 """How a member begins: the chain of decided rounds, the state after its tip, and what it had promised before."""
 
 import asyncio
+from contextlib import suppress
 
 from blake3 import blake3
 
@@ -57,7 +58,12 @@ async def begin(
         admission=setting.admission, promise=promise, now=setting.clock(),
     )  # fmt: skip
     if promise is None and not state.abstains:
-        chain.ledger.save_promise(persist(state))  # the vote record begins: from now on its loss is noticed
+        with suppress(
+            NodeError
+        ):  # a full disk; before its first promise is written a member says nothing anyway
+            chain.ledger.save_promise(
+                persist(state)
+            )  # the vote record begins: from now on its loss is noticed
     return state, applied
 
 

@@ -17,6 +17,7 @@ class Membership:
         electorate: Voters.
         stopped: Nobody stays, so the voters are the same as before.
         members: Members without a vote.
+        late: Those of them whose Ready the value does not list; they are dropped if the next one does not either.
         ghosts: Newcomers that only follow.
         tie_breaker: The tie-breaker of the electorate.
         present: Who gets something to train on.
@@ -26,6 +27,7 @@ class Membership:
     electorate: tuple[Elector, ...]
     stopped: bool
     members: tuple[str, ...]
+    late: tuple[str, ...]
     ghosts: tuple[Ghost, ...]
     tie_breaker: str
     present: frozenset[str]
@@ -74,15 +76,17 @@ def next_membership(
     staying = {peer for peer in tip.members if peer in listed and peer not in leaving}
     demoted = voters & will.unseated & set(listed) - leaving
     members = (staying | demoted | {c.peer for c in ripe}) - elected
+    late = {peer for peer in tip.members if peer not in readys and peer not in will.out} - set(tip.late)
     young = [c for c in candidates if c.followed is not None and c.followed < rules.ghost_rounds]
     return Membership(
         electorate=electorate,
         stopped=stopped,
-        members=tuple(sorted(members)),
+        members=tuple(sorted(members | late)),
+        late=tuple(sorted(late)),
         ghosts=tuple(Ghost(peer=c.peer, rounds=(c.followed or 0) + 1) for c in young),
         tie_breaker=next_tie_breaker(tip.tie_breaker, electorate, stayers & voters, tip.beacon),
         present=frozenset((stayers & set(listed)) | members),
-        keep=frozenset(elected | members),
+        keep=frozenset(elected | members | late),
     )
 
 

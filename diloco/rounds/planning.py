@@ -136,6 +136,7 @@ def make_value(
         returned=books.returned,
         electorate=here.electorate,
         members=here.members,
+        late=here.late,
         ghosts=here.ghosts,
         tie_breaker=here.tie_breaker,
         failed_leaders=failed,

@@ -20,8 +20,8 @@ def recover(
 ) -> State:
     """The state after a tip, with the promise and the vote that are on disk (rules 5 and 9).
 
-    Without any the member abstains until a value lists its boot nonce: it cannot know whether it has ever voted. That
-    goes for a newcomer too, which may be an old voter with a new disk; the value that gives it its vote lists its nonce.
+    Without any the member abstains until a value lists its boot nonce: it cannot know whether it has ever voted. So
+    does a newcomer, which may be an old voter with a new disk; the value that gives it its vote lists its nonce.
 
     Args:
         me: The member's peer id.

@@ -181,6 +181,7 @@ class Value:
         unseated: Peers that lost their seat, by the operator's order or by evidence.
         origin: Digest of the record that began this epoch; in such a record, of the one that began the epoch before.
         begins: This value is itself the beginning of an epoch: a start record or a reset.
+        late: Members without a seat whose Ready this value does not list; they stay for one more round.
         unproven: Members that own no chunk in the next round, because they did not show what they had averaged.
     """
 
@@ -218,6 +219,7 @@ class Value:
     origin: bytes = field(32, default=b"", max_bytes=32)
     begins: bool = field(33, default=False)
     unproven: tuple[str, ...] = field(40, default=(), max_items=64)
+    late: tuple[str, ...] = field(41, default=(), max_items=4096)
 
 
 @message("round.start", version=1, max_bytes="256 KiB", rate="20/s", audience="member")

@@ -212,7 +212,7 @@ class Coordinator:
             seat = self._rules.seat_of(raw, peer)
             if seat is not None:
                 seats[peer] = seat.seated
-        boots = {peer: self._boot(peer) for peer in seats}
+        boots = {peer: self._boot(PeerId(peer)) for peer in seats}
         value = founding.make_start(self._rules, self._genesis.base, seats, boots, secrets.token_bytes(32))
         data = encode(value)
         sealed = seal(self._operator, self._genesis.run_id, Start(value=data))

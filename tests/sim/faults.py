@@ -224,4 +224,3 @@ KINDS: dict[str, Callable[[World, Fault], None]] = {
 def apply(world: World, fault: Fault) -> None:
     """Let it go wrong."""
     KINDS[fault.kind](world, fault)
-

@@ -122,7 +122,9 @@ class Judge:
         elif kind is Close:
             key = (process.name, body.epoch, body.round, body.attempt)
             if self.closes.setdefault(key, body.value) != body.value:
-                raise Broken(f"{process.name} closes attempt {body.attempt} of round {body.round} with two values")
+                raise Broken(
+                    f"{process.name} closes attempt {body.attempt} of round {body.round} with two values"
+                )
 
     def _check_vote(self, process: "Process", vote: Vote) -> None:
         place = (process.name, vote.epoch, vote.round)
@@ -141,7 +143,9 @@ class Judge:
         place = (process.name, ready.epoch, ready.round)
         promise = self.promises.get(place, -1)
         if ready.attempt < promise:
-            raise Broken(f"{process.name} promises attempt {ready.attempt}, after {promise} in round {ready.round}")
+            raise Broken(
+                f"{process.name} promises attempt {ready.attempt}, after {promise} in round {ready.round}"
+            )
         self.promises[place] = ready.attempt
         given = [attempt for attempt in self.votes.get(place, {}) if attempt < ready.attempt]
         if given and ready.voted_attempt - 1 < max(given):
@@ -163,7 +167,11 @@ class Judge:
             for raw in certified.votes:
                 vote = self.world.open_vote(raw)
                 said = vote.message
-                if (said.epoch, said.round, said.attempt, said.value) == (*place, certified.attempt, certified.digest):
+                if (said.epoch, said.round, said.attempt, said.value) == (
+                    *place,
+                    certified.attempt,
+                    certified.digest,
+                ):
                     signers.add(vote.sender)
             if not is_quorum(signers, previous.value.electorate, previous.value.tie_breaker):
                 raise Broken(f"{process.name} applies {name} with the votes of {sorted(signers)}, no quorum")
@@ -204,7 +212,9 @@ class Judge:
             lacking = sum(n for n, lacks in zip(self.world.rules.chunk_sizes, missing, strict=True) if lacks)
             partial += entry.tokens * lacking // size
         if partial != value.partial_tokens:
-            raise Broken(f"round {value.round} counts {value.partial_tokens} partial tokens instead of {partial}")
+            raise Broken(
+                f"round {value.round} counts {value.partial_tokens} partial tokens instead of {partial}"
+            )
         if value.tokens != sum(entry.tokens for entry in value.roster):
             raise Broken(f"round {value.round} counts {value.tokens} tokens, more or less than its roster")
         self._check_weights(previous.value, value)

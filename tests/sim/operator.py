@@ -35,15 +35,22 @@ class Operator:
                 process.later(self.world.shape.latency, process.ordered, sealed)
 
     def reset(self, at: "Process") -> bool:
-        """Begin a new epoch with the last value, and the members, that a process reaches; whether that could be done."""
+        """Begin a new epoch with the last value and the members that a process reaches; whether that could be done."""
         world = self.world
-        near = [p for p in world.living() if p.state is not None and not p.left and (p is at or world.linked(at, p))]
+        near = [
+            p
+            for p in world.living()
+            if p.state is not None and not p.left and (p is at or world.linked(at, p))
+        ]
         if at not in near:
             return False
-        tip = max((p.tip for p in near), key=lambda tip: (tip.value.epoch, tip.value.round))
-        holder = next((p for p in near if p.tip.digest == tip.digest and p.disk.reached == tip.value.round + 1), None)
-        if holder is None or not any(p.seated for p in near):
+        at_hand = [
+            (tip.value.epoch, tip.value.round, tip, p) for p in near if (tip := _reached(p)) is not None
+        ]
+        if not at_hand or not any(p.seated for p in near):
             return False
+        _, _, tip, holder = max(at_hand, key=lambda entry: entry[:2])
+        epoch = 1 + max(p.tip.value.epoch for p in near)
         peers = {p.name: p.seated for p in near if p.name not in tip.value.banned}
         value = founding.make_reset(
             world.rules, tip.value, tip.digest, holder.disk.base, peers, world.random.randbytes(32)
@@ -51,9 +58,14 @@ class Operator:
         boots = tuple(
             Boot(peer=p.name, nonce=p.state.boot) for p in near if p.state is not None and p.state.abstains
         )
-        data = encode(replace(value, boots=boots))
+        data = encode(replace(value, epoch=epoch, boots=boots))
         raw = says(OPERATOR, Reset(value=data)).raw
         certified = Certified(parse_value(data), data, value_digest(data), start=raw)
         for process in near:
             world.send(at, process, len(raw), process.decided, certified)
         return True
+
+
+def _reached(process: "Process") -> Certified | None:
+    """The last value whose outer state a process has."""
+    return next((c for c in reversed(process.disk.chain) if c.value.round == process.disk.reached - 1), None)

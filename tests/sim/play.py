@@ -106,4 +106,3 @@ def _idle(world: World, judge: Judge, digest: bytes) -> int:
     """How many voters of the round after a value cannot lead it."""
     able = {p.name for p in world.living() if p.state is not None and not p.state.abstains}
     return sum(e.peer not in able for e in judge.pages[digest].value.electorate)
-

@@ -1,7 +1,7 @@
 """What a member does around its round machine: mail, disk, training, the outer state, signs of life.
 
-The machine is the real one. Of the rest this is a model with the same order of things: a promise is on disk before it is
-said, nothing is applied that cannot be kept, what is undecided is repeated, who is behind asks for certificates.
+The machine is the real one. The rest is a model with the same order of things: a promise is on disk before it is said,
+nothing is applied that cannot be kept, what is undecided is repeated, who is behind asks for certificates.
 """
 
 from collections.abc import Callable
@@ -234,7 +234,11 @@ class Process:
 
     def _begin(self) -> None:
         """Ask everyone in reach for the chain, then begin where it ends."""
-        reached = [p for p in self.world.living() if p is not self and p.name != self.name and self.world.linked(self, p)]
+        reached = [
+            p
+            for p in self.world.living()
+            if p is not self and p.name != self.name and self.world.linked(self, p)
+        ]
         for other in reached:
             self.take_chain(other.disk.chain)
         alone = len(self.disk.chain) == 1
@@ -428,8 +432,8 @@ class Process:
     def _append(self, certified: Certified) -> None:
         chain, value = self.disk.chain, certified.value
         if certified.start:
-            self.disk.chain = chain = [c for c in chain if (c.value.epoch, c.value.round) <= (value.epoch - 1, value.round)
-                                       and c.value.round <= value.round]  # fmt: skip
+            last = next(i for i, c in enumerate(chain) if c.digest == value.previous)
+            self.disk.chain = chain = chain[: last + 1]
             if self.disk.reached > value.round + 1:
                 self.disk.reached = -1
         chain.append(certified)
@@ -452,7 +456,14 @@ class Process:
 
     def _tick(self) -> None:
         life = self.life
-        for duty in (self._take_time, self._look_around, self._catch_up, self._repeat, self._drain, self._apply):
+        for duty in (
+            self._take_time,
+            self._look_around,
+            self._catch_up,
+            self._repeat,
+            self._drain,
+            self._apply,
+        ):
             duty()
             if self.life != life:
                 return
@@ -514,7 +525,13 @@ class Process:
         if self.share is not None and self.share.lease == lease:
             return
         random = self.world.random.random
-        seconds = self.world.shape.train * self.habits.pace * (0.8 + 0.4 * random()) * lease.count / self.world.shape.samples
+        seconds = (
+            self.world.shape.train
+            * self.habits.pace
+            * (0.8 + 0.4 * random())
+            * lease.count
+            / self.world.shape.samples
+        )
         self.share = Share(lease, self.world.now + seconds)
         self.later(seconds, self._trained, lease, lease.count)
 
@@ -600,13 +617,12 @@ class Process:
         for name in self.audience():
             for process in self.world.named[name]:
                 self.show(process, [certified])
-        self._applying = True
-        self.later(0.05 + self.disk.slow, self._applied)
+        self._apply()
         self._train()
 
     def _apply(self) -> None:
         """Bring the outer state to the tip; tried again with every tick until it is there."""
-        if self._applying or self.state is None or self.disk.reached == self.state.round:
+        if self._applying or self.state is None or self.state.base is not None:
             return
         self._applying = True
         self.later(0.05 + self.disk.slow, self._applied)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tests.sim.process import Process
 
 _LOOK = 0.25
+_AT_ONCE = 0.8  # share of the reduced chunks that a member has before the Close
 
 
 class Reducing:
@@ -64,9 +65,9 @@ class Reducing:
             me.disk.chunks.add(entry.digest)
             for process in world.living():
                 reducing = process.reducing
-                if reducing is not None and reducing.which == self.which and world.linked(owner, process):
-                    if world.random.random() < 0.8:
-                        process.disk.chunks.add(entry.digest)
+                takes_part = reducing is not None and reducing.which == self.which
+                if takes_part and world.linked(owner, process) and world.random.random() < _AT_ONCE:
+                    process.disk.chunks.add(entry.digest)
         if len(self.chunks) < len(plan.owners) or me.disk.full:
             me.later(_LOOK, self._look)
             return

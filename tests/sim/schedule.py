@@ -1,6 +1,7 @@
 """Random schedules from a seed: what a run is made of, and what goes wrong in it."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.sim.faults import CRASH_POINTS, Fault
@@ -8,6 +9,54 @@ from tests.sim.setting import Shape
 
 STORM = 30.0
 """Seconds in which faults begin."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What schedules are drawn from.
+
+    Attributes:
+        voters: How many voters a run may have, each as likely as another.
+        others: How many members without a seat.
+        faults: Fewest and most faults.
+        kinds: Kinds of faults, and how often one is drawn.
+        points: Which crash points are drawn.
+        longest: Most seconds of one fault.
+    """
+
+    voters: tuple[int, ...]
+    others: tuple[int, ...]
+    faults: tuple[int, int]
+    kinds: Mapping[str, int]
+    points: tuple[int, ...] = tuple(range(len(CRASH_POINTS)))
+    longest: float = 12.0
+
+
+EVERYTHING = Profile(
+    voters=(2, 3, 3, 4, 4, 5, 5, 5, 6, 7),
+    others=(0, 0, 0, 1, 2),
+    faults=(3, 13),
+    kinds={
+        "kill": 10, "vanish": 4, "wipe": 3, "crash": 16, "stop": 8, "split": 14, "deaf": 6, "rough": 6, "slow disk": 3,
+        "full disk": 3, "slow": 2, "greedy": 1, "old": 1, "skew": 2, "drain": 3, "join": 4, "diverge": 2,
+        "reset": 2, "ban": 2,
+    },
+)  # fmt: skip
+"""Every kind of fault."""
+
+VOTES = Profile(
+    voters=(2, 3, 3, 4, 4, 5),
+    others=(0,),
+    faults=(10, 30),
+    kinds={"crash": 12, "split": 14, "rough": 4, "deaf": 4, "stop": 3, "kill": 3},
+    points=tuple(
+        index
+        for index, (kind, _) in enumerate(CRASH_POINTS)
+        if kind in ("Say Close", "Say Vote", "Commit", "Fetch")
+    ),
+    longest=5.0,
+)
+"""Short faults around votes, in small electorates."""
 
 
 @dataclass(frozen=True)
@@ -25,28 +74,27 @@ class Schedule:
     faults: tuple[Fault, ...]
 
 
-def draw(seed: int) -> Schedule:
-    """The schedule of a seed."""
+def draw(seed: int, profile: Profile | None = None) -> Schedule:
+    """The schedule of a seed; every fourth gathers its faults around votes."""
+    profile = profile or (VOTES if seed % 4 == 3 else EVERYTHING)
     rng = random.Random(f"schedule {seed}")
-    voters = rng.choice((2, 3, 3, 4, 4, 5, 5, 5, 6, 7))
-    others = rng.choice((0, 0, 0, 1, 2))
-    shape = Shape(voters=voters, others=others, latency=rng.choice((0.01, 0.03, 0.1)), train=rng.choice((0.8, 1.5, 2.5)))
+    voters, others = rng.choice(profile.voters), rng.choice(profile.others)
+    shape = Shape(
+        voters=voters, others=others, latency=rng.choice((0.01, 0.03, 0.1)), train=rng.choice((0.8, 1.5, 2.5))
+    )
     seats = [f"v{i:02}" for i in range(voters)]
     names = seats + [f"w{i:03}" for i in range(others)]
-    faults = [_draw(rng, seats, names) for _ in range(rng.randrange(3, 14))]
+    count = rng.randint(*profile.faults)
+    faults = [_draw(rng, profile, seats, names) for _ in range(count)]
     return Schedule(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at)))
 
 
-def _draw(rng: random.Random, seats: list[str], names: list[str]) -> Fault:
-    kind = rng.choices(
-        ("kill", "vanish", "wipe", "crash", "stop", "split", "deaf", "rough", "slow disk", "full disk", "slow", "greedy",
-         "old", "skew", "drain", "join", "clone", "diverge", "reset", "ban"),
-        (10, 4, 3, 16, 8, 14, 6, 6, 3, 3, 2, 1, 1, 2, 3, 4, 1, 2, 2, 2),
-    )[0]  # fmt: skip
-    at, length = rng.uniform(0.2, STORM), rng.uniform(0.3, 12.0)
+def _draw(rng: random.Random, profile: Profile, seats: list[str], names: list[str]) -> Fault:
+    kind = rng.choices(list(profile.kinds), list(profile.kinds.values()))[0]
+    at, length = rng.uniform(0.2, STORM), rng.uniform(0.3, profile.longest)
     who, number = (rng.choice(names),), 0.0
     if kind == "crash":
-        number = float(rng.randrange(len(CRASH_POINTS)))
+        number = float(rng.choice(profile.points))
     elif kind == "split":
         who = tuple(name for name in names if rng.random() < 0.5) or who
     elif kind in ("deaf", "ban"):

@@ -17,6 +17,15 @@ RUN = RunId("ab" * 32)
 OPERATOR = PeerId("operator")
 
 
+TIMING = Timing(
+    floor=timedelta(seconds=1),
+    most=timedelta(seconds=8),
+    attempt=timedelta(seconds=4),
+    longest=timedelta(seconds=40),
+    grace=timedelta(milliseconds=500),
+)
+
+
 @dataclass(frozen=True)
 class Shape:
     """The size of a run and of the world around it.
@@ -49,13 +58,7 @@ class Shape:
     silence: float = 5.0
     drain: float = 40.0
     ghost_rounds: int = 0
-    timing: Timing = Timing(
-        floor=timedelta(seconds=1),
-        most=timedelta(seconds=8),
-        attempt=timedelta(seconds=4),
-        longest=timedelta(seconds=40),
-        grace=timedelta(milliseconds=500),
-    )
+    timing: Timing = TIMING
 
 
 @dataclass(frozen=True)
@@ -136,4 +139,3 @@ def rules_of(shape: Shape, opened: Opened) -> Rules:
         unseal_order=opened.open(Order),
         seat_of=seat_of,
     )
-

@@ -31,7 +31,9 @@ class Storyteller(Judge):
                 case Say(body):
                     self.tell(process.name, f"r{body.round} a{body.attempt} {_words(body)}")
                 case Commit(certified, spent):
-                    self.tell(process.name, f"DECIDED {_value(certified.value)} a{certified.attempt} spent={spent}")
+                    self.tell(
+                        process.name, f"DECIDED {_value(certified.value)} a{certified.attempt} spent={spent}"
+                    )
                 case Renew(certified):
                     self.tell(process.name, f"RESET {_value(certified.value)}")
                 case Note(kind, fields):
@@ -58,6 +60,8 @@ def _words(body: Any) -> str:
 
 
 def _value(value: Value) -> str:
-    voters = " ".join(f"{e.peer}{'?' * e.absent}{'!' * (e.peer == value.tie_breaker)}" for e in value.electorate)
+    voters = " ".join(
+        f"{e.peer}{'?' * e.absent}{'!' * (e.peer == value.tie_breaker)}" for e in value.electorate
+    )
     roster = " ".join(entry.peer for entry in value.roster)
     return f"e{value.epoch} r{value.round} [{roster}] -> {voters} | {' '.join(value.members)}"

@@ -136,7 +136,9 @@ class World:
         if not (other.alive and one.alive) or other.paused or one.paused:
             return False
         blocked = self.links.blocked
-        return not blocked or ((one.name, other.name) not in blocked and (other.name, one.name) not in blocked)
+        return not blocked or (
+            (one.name, other.name) not in blocked and (other.name, one.name) not in blocked
+        )
 
     def hears(self, one: Process, name: str) -> bool:
         """Whether heartbeats of a name reach a process."""
@@ -191,4 +193,3 @@ class World:
             if not process.alive and not process.left and process is self.named[process.name][0]:
                 process.boot_up()
             process.resume()
-

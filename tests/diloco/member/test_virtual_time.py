@@ -17,9 +17,12 @@ from diloco.member.setting import Setting, codec_of, rules_of, timing_of
 from diloco.outer_state import OuterState
 from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
+from diloco.rounds.events import Persist
 from diloco.rounds.statements import Start
 from diloco.rounds.values import value_digest
+from diloco.store.ledger import Ledger
 from protocol.envelope import seal
+from protocol.errors import Code, NodeError
 from protocol.identity import Signer
 from protocol.messages import encode
 from protocol.testing import Conditions, Host, Swarm
@@ -173,3 +176,30 @@ def test_members_agree_through_loss_a_pause_a_partition_and_a_restart(swarm: Swa
     swarm.run(scene())
     crowd.check_equal()
     assert 6 in first.digests() and 6 in second.digests() and 6 in third.digests()
+
+
+def test_a_member_whose_disk_was_full_says_its_ready_when_there_is_room(
+    swarm: Swarm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full: list[Ledger] = []
+    save = Ledger.save_promise
+
+    def save_if_there_is_room(ledger: Ledger, promise: Persist) -> None:
+        if ledger in full:
+            raise NodeError(Code.STO_FULL, "The disk is full.")
+        save(ledger, promise)
+
+    monkeypatch.setattr(Ledger, "save_promise", save_if_there_is_room)
+    crowd = Crowd(swarm, tmp_path, tiny_genesis(rounds=2), count=2)
+    first, second = crowd.seats
+    full += [first.member.ledger, second.member.ledger]
+
+    async def scene() -> None:
+        await crowd.until(lambda: bool(first.of("abstain") and second.of("abstain")), timedelta(minutes=1))
+        await asyncio.sleep(20)
+        assert not first.of("commit") and not second.of("commit")
+        full.clear()
+        await crowd.finished(timedelta(minutes=2))
+
+    swarm.run(scene())
+    crowd.check_equal()
