@@ -183,18 +183,22 @@ def _reset(world: World, fault: Fault) -> None:
             process.disturbed = max(process.disturbed, world.now + 10.0)
 
 
-def _ban(world: World, fault: Fault) -> None:
-    """The operator bans the second name, and lifts the ban later."""
-    at, peer = world.process(fault.who[0]), fault.who[1]
-    if at.state is not None:
-        world.operator.order(at, "ban", peer)
-        for process in world.named[peer]:
-            process.disturbed = float("inf")
-        world.at(world.now + fault.length, _unban, world, at, peer)
+_TAKEN_BACK = {"ban": "unban", "unseat": "seat", "pause": "resume"}
 
 
-def _unban(world: World, at: Process, peer: str) -> None:
-    world.operator.order(at, "unban", peer)
+def _order(world: World, fault: Fault) -> None:
+    """The operator, sitting at the first name, gives an order about the second, and takes it back later."""
+    at, peer, kind = world.process(fault.who[0]), fault.who[1], fault.kind
+    if at.state is None:
+        return
+    if kind == "parameter":
+        world.operator.order(at, kind, name="round.inner_steps", value=("2", "6", "")[int(fault.number)])
+        return
+    world.operator.order(at, kind, "" if kind == "pause" else peer)
+    for process in world.named[peer]:
+        process.disturbed = float("inf")
+    if kind in _TAKEN_BACK:
+        world.at(world.now + fault.length, world.operator.order, at, _TAKEN_BACK[kind], peer)
 
 
 KINDS: dict[str, Callable[[World, Fault], None]] = {
@@ -217,7 +221,7 @@ KINDS: dict[str, Callable[[World, Fault], None]] = {
     "clone": _clone,
     "diverge": _diverge,
     "reset": _reset,
-    "ban": _ban,
+    **dict.fromkeys(("ban", "kick", "unseat", "pause", "parameter"), _order),
 }
 
 

@@ -9,9 +9,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from diloco.rounds.certificate import Certified
-from diloco.rounds.events import Commit, Effect, Event, Renew
+from diloco.rounds.events import Accuse, Commit, Effect, Event, Renew
 from diloco.rounds.state import State
-from diloco.rounds.statements import Close, Elector, Ready, Value, Vote
+from diloco.rounds.statements import Close, Elector, Lease, Ready, Value, Vote
 from protocol.envelope import Sealed
 from tests.sim.process import state_after
 
@@ -65,6 +65,16 @@ def union(spans: Spans, more: Sequence[tuple[int, int]], what: str) -> Spans:
     return tuple(joined)
 
 
+def first_of(lease: Lease, count: int) -> list[tuple[int, int]]:
+    """The runs of the first positions of a lease."""
+    runs = []
+    for first, size in ((lease.start, lease.count), *((span.start, span.count) for span in lease.more)):
+        taken = min(size, count)
+        runs.append((first, first + taken))
+        count -= taken
+    return runs
+
+
 class Judge:
     """Watches a world.
 
@@ -110,6 +120,8 @@ class Judge:
                 self._check_steps(process, before, after, effect.certified)
             elif type(effect) is Renew:
                 self._check_reset(process, effect.certified)
+            elif type(effect) is Accuse:
+                raise Broken(f"{process.name} accuses one that is honest: {effect.proof.sentence}")
 
     def said(self, process: "Process", sealed: Sealed[Any]) -> None:
         """A member says a statement."""
@@ -208,7 +220,7 @@ class Judge:
             byte, bit = divmod(position, 8)
             missing = [not chunk.included[byte] >> bit & 1 for chunk in value.chunks]
             if not all(missing):
-                taken.append((lease.start, lease.start + min(entry.samples, lease.count)))
+                taken += first_of(lease, entry.samples)
             lacking = sum(n for n, lacks in zip(self.world.rules.chunk_sizes, missing, strict=True) if lacks)
             partial += entry.tokens * lacking // size
         if partial != value.partial_tokens:
@@ -224,7 +236,7 @@ class Judge:
 
     def _check_books(self, value: Value, taken: Spans) -> None:
         """Every position up to the cursor is certified, leased or in the pool, and only one of these."""
-        open_spans = [(lease.start, lease.start + lease.count) for lease in value.leases]
+        open_spans = [span for lease in value.leases for span in first_of(lease, 1 << 62)]
         open_spans += [(span.start, span.start + span.count) for span in value.returned]
         everything = union(taken, open_spans, f"are on the books of round {value.round}")
         if everything != (((0, value.cursor),) if value.cursor else ()):
@@ -233,7 +245,10 @@ class Judge:
     def _check_weights(self, previous: Value, value: Value) -> None:
         rules = self.world.rules
         voters = {e.peer for e in previous.electorate}
-        leased = {lease.peer: lease.count * rules.tokens_per_sample for lease in previous.leases}
+        leased = {
+            lease.peer: sum(end - first for first, end in first_of(lease, 1 << 62)) * rules.tokens_per_sample
+            for lease in previous.leases
+        }
         cap = rules.weight_cap * median([entry.tokens for entry in value.roster] or [0])
         for entry in value.roster:
             if entry.tokens > leased[entry.peer] or entry.weight > cap:

@@ -26,10 +26,11 @@ class Operator:
         self.world = world
         self.number = 0
 
-    def order(self, at: "Process", kind: str, peer: str) -> None:
+    def order(self, at: "Process", kind: str, peer: str = "", name: str = "", value: str = "") -> None:
         """Give an order to everyone in reach of a process."""
-        self.number += 1
-        sealed = says(OPERATOR, Order(number=self.number, kind=kind, peer=peer))
+        taken = max(p.tip.value.order_number for p in self.world.processes)
+        self.number = max(self.number, taken) + 1
+        sealed = says(OPERATOR, Order(number=self.number, kind=kind, peer=peer, name=name, value=value))
         for process in self.world.processes:
             if process is at or self.world.linked(at, process):
                 process.later(self.world.shape.latency, process.ordered, sealed)

@@ -83,11 +83,13 @@ def peace(world: World, judge: Judge) -> None:
 
 
 def rescue(world: World) -> None:
-    """A person looks after the run: where no quorum is left, a new epoch begins."""
-    if world.hopeless():
-        at = next((p for p in world.living() if p.state is not None and not p.draining), None)
-        if at is not None:
+    """A person looks after the run: where no quorum is left a new epoch begins, what is paused goes on."""
+    at = next((p for p in world.living() if p.state is not None and not p.draining), None)
+    if at is not None and at.state is not None:
+        if world.hopeless():
             world.operator.reset(at)
+        elif at.state.value.paused:
+            world.operator.order(at, "resume")
     world.at(world.now + 10.0, rescue, world)
 
 

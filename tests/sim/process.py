@@ -39,6 +39,7 @@ from diloco.rounds.events import (
     Trained,
     Unheld,
 )
+from diloco.rounds.leases import samples_of
 from diloco.rounds.machine import advance
 from diloco.rounds.moves import persist
 from diloco.rounds.recovery import recover
@@ -518,22 +519,20 @@ class Process:
         state = self.state
         if state is None or state.finished or state.lease is None or state.contribution is not None:
             return
+        if state.value.paused:
+            self.share = None
+            return
         lease = state.lease
         if state.leaving:
             self.later(0.05, self._trained, lease, 0)
             return
         if self.share is not None and self.share.lease == lease:
             return
-        random = self.world.random.random
-        seconds = (
-            self.world.shape.train
-            * self.habits.pace
-            * (0.8 + 0.4 * random())
-            * lease.count
-            / self.world.shape.samples
-        )
+        shape, spread = self.world.shape, 0.8 + 0.4 * self.world.random.random()
+        samples = samples_of(lease)
+        seconds = shape.train * self.habits.pace * spread * samples / shape.samples
         self.share = Share(lease, self.world.now + seconds)
-        self.later(seconds, self._trained, lease, lease.count)
+        self.later(seconds, self._trained, lease, samples)
 
     def _trained(self, lease: Lease, samples: int) -> None:
         state = self.state

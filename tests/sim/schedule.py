@@ -39,7 +39,7 @@ EVERYTHING = Profile(
     kinds={
         "kill": 10, "vanish": 4, "wipe": 3, "crash": 16, "stop": 8, "split": 14, "deaf": 6, "rough": 6, "slow disk": 3,
         "full disk": 3, "slow": 2, "greedy": 1, "old": 1, "skew": 2, "drain": 3, "join": 4, "diverge": 2,
-        "reset": 2, "ban": 2,
+        "reset": 2, "ban": 2, "kick": 1, "unseat": 1, "pause": 2, "parameter": 1,
     },
 )  # fmt: skip
 """Every kind of fault."""
@@ -97,9 +97,9 @@ def _draw(rng: random.Random, profile: Profile, seats: list[str], names: list[st
         number = float(rng.choice(profile.points))
     elif kind == "split":
         who = tuple(name for name in names if rng.random() < 0.5) or who
-    elif kind in ("deaf", "ban"):
+    elif kind in ("deaf", "ban", "kick", "unseat", "pause", "parameter"):
         one, other = rng.sample(names, 2)
-        who = (one, other)
+        who, number = (one, other), float(rng.randrange(3)) if kind == "parameter" else 0.0
     elif kind == "rough":
         number = rng.uniform(0.05, 0.5)
     elif kind == "slow disk":

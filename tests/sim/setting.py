@@ -7,10 +7,12 @@ from typing import Any
 
 from blake3 import blake3
 
+from diloco.rounds import evidence
 from diloco.rounds.rules import Rules, Seat
 from diloco.rounds.state import Timing
-from diloco.rounds.statements import Close, Order, Ready
+from diloco.rounds.statements import Close, Evidence, Order, Ready
 from protocol.envelope import Sealed, seal, unseal
+from protocol.messages import decode
 from protocol.units import PeerId, RunId
 
 RUN = RunId("ab" * 32)
@@ -129,6 +131,7 @@ def rules_of(shape: Shape, opened: Opened) -> Rules:
         rounds=shape.rounds,
         chunk_sizes=(shape.chunk_bytes,) * shape.chunks,
         samples=shape.samples,
+        samples_per_step=2,
         tokens_per_sample=16,
         weight_cap=4,
         open_share=1 / 3,
@@ -138,4 +141,8 @@ def rules_of(shape: Shape, opened: Opened) -> Rules:
         unseal_close=opened.open(Close),
         unseal_order=opened.open(Order),
         seat_of=seat_of,
+        check_evidence=lambda raw: evidence.check(
+            decode(Evidence, raw), lambda statement: unseal(statement, run=RUN, verifier=keyed_verify)
+        ),
+        accepts=lambda name, text: name == "round.inner_steps" and text in ("", "2", "6"),
     )
