@@ -222,7 +222,7 @@ class DeadlineSection(Section):
     """A transfer that moves no byte for so long is given up."""
     heartbeat: Duration = timedelta(seconds=2)
     """Time between signs of life."""
-    silence: Duration = timedelta(seconds=10)
+    silence: Duration = timedelta(seconds=8)
     """A peer that neither speaks nor moves bytes for so long is gone."""
     drain: Duration = timedelta(seconds=60)
     """A node that was told to stop leaves after this even if its last round is undecided."""

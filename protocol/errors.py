@@ -68,6 +68,7 @@ class Code(StrEnum):
     TRN_GOLDEN = "E-TRN-004"
     TRN_CODEC = "E-TRN-005"
     TRN_MODEL = "E-TRN-006"
+    TRN_WORKER_STOPPED = "E-TRN-007"
     # storage
     STO_LOCKED = "E-STO-001"
     STO_UNWRITABLE = "E-STO-002"
@@ -284,6 +285,11 @@ CATALOGUE: dict[Code, Entry] = {
     Code.TRN_CODEC: Entry(False, "Encoded values are not valid", "Nothing: the chunk is refused."),
     Code.TRN_MODEL: Entry(
         False, "The model cannot be built", "Correct the [model] section as the sentence says."
+    ),
+    Code.TRN_WORKER_STOPPED: Entry(
+        True,
+        "A worker process is stopped",
+        "Let it go on with `kill -CONT` and its process id; until then the node votes and contributes nothing.",
     ),
     Code.STO_LOCKED: Entry(
         False, "The data directory is in use", "Stop the other node, or use another --dir."

@@ -71,7 +71,8 @@ class Trainer(Protocol):
         ``lr`` is the highest learning rate of the schedule.
 
         Raises:
-            NodeError: ``TRN_WORKER_DIED``; the call may be repeated from ``done = 0``.
+            NodeError: ``TRN_WORKER_DIED``: the call may be repeated from ``done = 0``; ``TRN_WORKER_STOPPED``: it would
+                be of no use.
         """
         ...
 

@@ -134,7 +134,7 @@ class Training:
                 emit("train.failed", round=round_number, code=str(error.code), reason=error.sentence)
                 share, first_step, restarts = Share(lease), 0, restarts + 1
                 self.share = share
-                if restarts > _MOST_RESTARTS:
+                if restarts > _MOST_RESTARTS or error.code == Code.TRN_WORKER_STOPPED:
                     self.share = None
                     self._finished(lease, None)
                     return

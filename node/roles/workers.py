@@ -11,6 +11,9 @@ from diloco.outer_state import OuterState
 from diloco.rounds.leases import cut, spans_of
 from diloco.rounds.statements import Lease
 from diloco.worker.group import StepDone, WorkerGroup
+from protocol.errors import Code
+
+_LOOK = timedelta(seconds=1)
 
 _NO_TIME = timedelta(0)
 
@@ -49,6 +52,7 @@ class Workers:
         self._base, self._emit = base, emit
         self._spent = _NO_TIME  # of the time budget, by a lease that was interrupted
         self._starting: asyncio.Task[WorkerGroup] | None = None
+        self._watch: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to start the processes."""
@@ -59,7 +63,22 @@ class Workers:
         group = await WorkerGroup.start(*self._arguments, base=self._base)
         seconds = asyncio.get_running_loop().time() - began
         self._emit("workers.ready", pids=list(group.pids), seconds=seconds)
+        self._watch = asyncio.ensure_future(self._look(group))
         return group
+
+    async def _look(self, group: WorkerGroup) -> None:
+        """Say when a signal has stopped a worker, and when all go on."""
+        said = before = ""
+        while True:
+            await asyncio.sleep(_LOOK.total_seconds())
+            now = group.stopped
+            if now == before != said:  # for two looks
+                if now:
+                    self._emit("workers.stopped", code=str(Code.TRN_WORKER_STOPPED), reason=now)
+                else:
+                    self._emit("workers.continued")
+                said = now
+            before = now
 
     async def group(self) -> WorkerGroup:
         """The running workers.
@@ -118,6 +137,8 @@ class Workers:
 
     async def stop(self) -> None:
         """End the processes."""
+        if self._watch is not None:
+            self._watch.cancel()
         if self._starting is None:
             return
         if not self._starting.done():

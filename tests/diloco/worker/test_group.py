@@ -172,6 +172,30 @@ async def test_a_killed_worker_is_an_error_once_and_then_back_but_only_once_a_ro
     assert (await node.group.train(Span(0, 10), 6)).finite
 
 
+@pytest.mark.failure_mode(12)
+async def test_a_stopped_worker_is_said_to_be_stopped_and_is_of_use_once_it_goes_on(node: Node) -> None:
+    node.begin()
+    (pid,) = node.group.pids
+    stops: list[int] = []
+
+    def stop(step: StepDone) -> None:
+        stops.append(step.step)
+        os.kill(pid, signal.SIGSTOP)
+
+    try:
+        with pytest.raises(NodeError) as caught:
+            await node.group.train(Span(0, 5_000), 9, stop)
+        assert caught.value.code is Code.TRN_WORKER_STOPPED and f"process {pid}" in caught.value.sentence
+        with pytest.raises(NodeError) as caught:
+            await node.group.evaluate()
+        assert caught.value.code is Code.TRN_WORKER_STOPPED
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    result = await node.group.train(Span(0, 10), 10)
+    assert (result.steps, result.finite) == (2, True) and node.group.pids == (pid,)
+    assert len(stops) < 5 and node.group.stopped == ""
+
+
 async def test_two_workers_share_the_rows_and_compute_what_one_does(node: Node, tmp_path: Path) -> None:
     pair = await start_node(tmp_path, workers=2)
     try:
