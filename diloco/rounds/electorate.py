@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from blake3 import blake3
 
@@ -28,8 +29,13 @@ def leader_order(
     run: str, round_number: int, beacon: bytes, electorate: Sequence[Elector], failed: Collection[str]
 ) -> list[str]:
     """Leaders of a round by attempt: position ``a mod len`` leads attempt a. Recently failed leaders come last."""
-    drawn = draw_order(f"leader/{run}/{round_number}", beacon, (elector.peer for elector in electorate))
+    drawn = _drawn_leaders(run, round_number, beacon, tuple(elector.peer for elector in electorate))
     return sorted(drawn, key=lambda peer: peer in failed)
+
+
+@lru_cache(maxsize=64)  # each event of a round asks for its leader
+def _drawn_leaders(run: str, round_number: int, beacon: bytes, peers: tuple[str, ...]) -> list[str]:
+    return draw_order(f"leader/{run}/{round_number}", beacon, peers)
 
 
 def next_electorate(

@@ -54,8 +54,11 @@ def has_voted(rules: Rules, tip: Value, tip_digest: bytes, peer: str, ready: Rea
 
     The leader's own vote is on disk before it says its Close, so its own report needs none.
     """
-    attempt, order = ready.voted_attempt - 1, leaders(rules, tip)
-    if peer not in order or not 0 <= attempt <= ready.attempt:
+    attempt = ready.voted_attempt - 1
+    if not 0 <= attempt <= ready.attempt:
+        return False
+    order = leaders(rules, tip)
+    if peer not in order:
         return False
     try:
         value = parse_value(ready.voted_value)

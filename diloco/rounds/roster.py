@@ -42,10 +42,9 @@ class Plan:
 
 def base_of(tip: Value, readys: Mapping[str, Ready]) -> bytes | None:
     """The state digest that a quorum of the electorate reports (rule 12), if any."""
-    for base, _ in Counter(ready.base for ready in readys.values()).most_common():
-        if is_quorum(
-            [peer for peer, ready in readys.items() if ready.base == base], tip.electorate, tip.tie_breaker
-        ):
+    bases = {e.peer: readys[e.peer].base for e in tip.electorate if e.peer in readys}
+    for base, _ in Counter(bases.values()).most_common(2):  # a third one has no half
+        if is_quorum([peer for peer in bases if bases[peer] == base], tip.electorate, tip.tie_breaker):
             return base
     return None
 

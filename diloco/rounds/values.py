@@ -1,5 +1,7 @@
 """Values as bytes: the digest that names one, and reading one that came from elsewhere."""
 
+from functools import lru_cache
+
 from blake3 import blake3
 
 from diloco.rounds.statements import Value
@@ -11,6 +13,7 @@ def value_digest(value: bytes) -> bytes:
     return blake3(b"intellect.value\0" + value).digest()
 
 
+@lru_cache(maxsize=8)  # a round's value is read by each of its checks
 def parse_value(data: bytes) -> Value:
     """Decode a value and insist that its bytes are canonical, so that one value has one digest.
 
