@@ -86,6 +86,34 @@ def verify(where: Where, genesis: GenesisPath = None, as_json: AsJson = False) -
     return 0
 
 
+@ledger.command()
+def evidence(where: Where, genesis: GenesisPath = None, as_json: AsJson = False) -> int:
+    """Print verified evidence against members: what they signed and no honest member can have signed."""
+    from diloco.rounds.proofs import Proofs
+    from diloco.store.verification import proofs_in
+
+    path = _file(where)
+    run = _genesis(genesis or path.parent / GENESIS_FILE)
+    found = proofs_in(path, Proofs(run.run_id, run.operator, run.base))
+    if as_json:
+        rows = [
+            {
+                "accused": proof.accused,
+                "kind": proof.evidence.kind,
+                "sentence": proof.sentence,
+                "statements": [raw.hex() for raw in proof.evidence.statements],
+            }
+            for proof in found
+        ]
+        print(json.dumps(rows))
+        return 0
+    for proof in found:
+        print(proof.sentence)
+    if not found:
+        print("There is no evidence against anybody.")
+    return 0
+
+
 def _file(where: Path) -> Path:
     path = where / LEDGER_FILE if where.is_dir() else where
     if not path.is_file():

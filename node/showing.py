@@ -106,7 +106,8 @@ class Showing:
         if self.member is None or state is None:
             return status
         members = tuple(elector.peer for elector in state.value.electorate) + state.value.members
-        status = replace(status, round=state.round, attempt=state.attempt, members=members)
+        evidence = tuple(proof.sentence for proof in self.member.evidence[-_RECENT:])
+        status = replace(status, round=state.round, attempt=state.attempt, members=members, evidence=evidence)
         if status.phase != "draining":
             now = self.member.waiting()
             status = replace(status, phase=now.phase, reason=now.reason, sentence=now.sentence)

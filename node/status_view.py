@@ -36,6 +36,7 @@ def render(status: NodeStatus, now: float) -> str:
     if status.reach:
         lines.append(f"  reached  {status.reach}")
     lines += [f"  join by  {address}" for address in status.multiaddrs]
+    lines += [f"  evidence {sentence}" for sentence in status.evidence]
     if status.recent:
         lines.append("  recent")
         lines += [f"           {happening}" for happening in status.recent]

@@ -112,6 +112,7 @@ class Member:
         self.service: Service = attach(setting.endpoint, shelf)
         Reception(setting.endpoint, self._holding, self._chain, self.presence, self._exchange, self)
         self._news = News(setting, self._tasks, self)
+        setting.endpoint.handle(self._news.on_evidence)
         self._promising = Promising(self.ledger.save_promise, self._say, self._abstain)
         self.state: State | None = None
         self.started = asyncio.Event()
@@ -119,6 +120,7 @@ class Member:
         self.left = asyncio.Event()
         self.banned = asyncio.Event()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._recall_evidence()
         self._answered: dict[str, float] = {}
         self._asking: set[PeerId] = set()
 
@@ -200,6 +202,39 @@ class Member:
     def accused(self, proof: Proof) -> None:
         """Verified evidence against a member came."""
         self.post(EvidenceCame(proof))
+
+    def concerns(self, peer: str) -> bool:
+        """Whether a peer has or may get a place in the run."""
+        state = self.state
+        known = (
+            set() if state is None else {e.peer for e in state.value.electorate} | set(state.value.members)
+        )
+        return peer in known or peer in set(self.setting.peers())
+
+    def keep(self, proof: Proof, by: PeerId) -> None:
+        """Evidence is new here: it outlives this process, and what this member has found out is told to all."""
+        try:
+            self.ledger.keep_evidence(proof.evidence)
+        except NodeError as error:
+            self.setting.emit("evidence.lost", code=str(error.code), reason=error.sentence)
+        if by == self.setting.me and self.state is not None:
+            self._tell_all(self._seal(proof.evidence))
+
+    def _recall_evidence(self) -> None:
+        """What was found out before this process began still costs the seat."""
+        for raw in self.ledger.evidence():
+            try:
+                proof = self.setting.rules.check_evidence(raw)
+            except NodeError as error:
+                self.setting.emit("evidence.lost", code=str(error.code), reason=error.sentence)
+                continue
+            self._news.remember(proof)
+            self.accused(proof)
+
+    @property
+    def evidence(self) -> tuple[Proof, ...]:
+        """Verified evidence against members."""
+        return tuple(self._news.evidence.values())
 
     def give_order(self, sealed: Sealed[Order]) -> None:
         """Take an order and give it to all members."""

@@ -95,6 +95,14 @@ class Listener(Protocol):
         """The operator's order came."""
         ...
 
+    def concerns(self, peer: str) -> bool:
+        """Whether evidence against a peer is of interest: keys of strangers cost nothing."""
+        ...
+
+    def keep(self, proof: Proof, by: PeerId) -> None:
+        """Evidence is new here, shown by somebody or found out by this member itself."""
+        ...
+
     def accused(self, proof: Proof) -> None:
         """Verified evidence came."""
         ...
@@ -117,7 +125,7 @@ class News:
         self._setting, self._tasks, self._listener = setting, tasks, listener
         self._heard: OrderedDict[bytes, None] = OrderedDict()
         self._votes: OrderedDict[tuple[PeerId, int, int, int], Sealed[Vote]] = OrderedDict()
-        self.evidence: OrderedDict[str, Evidence] = OrderedDict()
+        self.evidence: OrderedDict[str, Proof] = OrderedDict()
         handlers: tuple[Callable[..., Any], ...] = (
             self.on_decision,
             self.on_operator_order,
@@ -176,15 +184,20 @@ class News:
         evidence = proof.evidence
         if evidence.accused in self.evidence:
             return
-        self.evidence[evidence.accused] = evidence
-        if len(self.evidence) > _REMEMBERED:
-            self.evidence.popitem(last=False)
+        self.remember(proof)
+        self._listener.keep(proof, by)
         self._setting.emit(
             "evidence", accused=evidence.accused, what=evidence.kind, sentence=proof.sentence, shown_by=by
         )
         if by == self._setting.me and sum(map(len, evidence.statements)) <= _WHOLE:
             news = Accusation(kind=evidence.kind, accused=evidence.accused, statements=evidence.statements)
             self._tasks.spawn(self._publish(news), "publishing evidence")
+
+    def remember(self, proof: Proof) -> None:
+        """Evidence that need not be told any more."""
+        self.evidence[proof.accused] = proof
+        if len(self.evidence) > _REMEMBERED:
+            self.evidence.popitem(last=False)
 
     async def _publish(self, message: Any) -> None:
         endpoint = self._setting.endpoint
@@ -219,8 +232,16 @@ class News:
             NodeError: It shows nothing.
         """
         evidence = Evidence(kind=message.kind, accused=message.accused, statements=message.statements)
-        if message.accused not in self.evidence:
-            proof = self._setting.rules.check_evidence(encode(evidence))
+        await self.on_evidence(evidence, context)
+
+    async def on_evidence(self, message: Evidence, context: Context) -> None:
+        """As ``on_accusation``, from the member that found it out.
+
+        Raises:
+            NodeError: It shows nothing.
+        """
+        if message.accused not in self.evidence and self._listener.concerns(message.accused):
+            proof = self._setting.rules.check_evidence(encode(message))
             self.accuse(proof, context.sender)
             self._listener.accused(proof)
 

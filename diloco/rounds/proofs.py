@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from diloco.rounds.certificate import Certified, certify
-from diloco.rounds.statements import START_ROUND, Decided, Reset, Start, Value, Vote
+from diloco.rounds.evidence import Proof, check
+from diloco.rounds.statements import START_ROUND, Decided, Evidence, Reset, Start, Value, Vote
 from diloco.rounds.values import parse_value, value_digest
 from protocol.envelope import unseal
 from protocol.errors import Code, NodeError
@@ -46,6 +47,14 @@ class Proofs:
             raise NodeError(Code.RND_CHAIN, "The chain does not begin with a start record.")
         votes = [unseal(raw, run=self.run, expect=Vote, verifier=self.verifier) for raw in decided.votes]
         return certify(tip.value, tip.digest, decided.value, decided.attempt, votes)
+
+    def evidence(self, evidence: Evidence) -> Proof:
+        """Verify evidence against somebody, see ``rounds.evidence``.
+
+        Raises:
+            NodeError: It shows nothing, or one of the envelope.
+        """
+        return check(evidence, lambda raw: unseal(raw, run=self.run, verifier=self.verifier))
 
     def start(self, raw: bytes) -> Certified:
         """Verify a start record: the operator's signature, this run, the genesis' initial state.

@@ -11,12 +11,15 @@ from urllib.parse import quote
 
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Persist
-from diloco.rounds.statements import Decided
+from diloco.rounds.statements import Decided, Evidence
 from diloco.rounds.values import parse_value, value_digest
 from protocol.errors import Code, NodeError
 from protocol.messages import decode, encode
 
 SCHEMA_VERSION = 1
+
+DAMAGED = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What reading a damaged file raises; Python fails to read what SQLite says of some."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -27,6 +30,7 @@ CREATE TABLE IF NOT EXISTS decided (
 CREATE TABLE IF NOT EXISTS promise (
     one INTEGER PRIMARY KEY CHECK (one = 1), epoch INTEGER NOT NULL, round INTEGER NOT NULL, promised INTEGER NOT NULL,
     voted_attempt INTEGER NOT NULL, voted_value BLOB NOT NULL, voted_close BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS evidence (accused TEXT PRIMARY KEY, kind TEXT NOT NULL, evidence BLOB NOT NULL);
 """
 
 
@@ -73,7 +77,7 @@ class Ledger:
                 raise NodeError(
                     Code.STO_SCHEMA, f"{path} has schema version {row[0]}; this node writes {SCHEMA_VERSION}."
                 )
-        except sqlite3.DatabaseError as error:
+        except DAMAGED as error:
             code = Code.STO_UNWRITABLE if isinstance(error, sqlite3.OperationalError) else Code.STO_CORRUPT
             raise NodeError(code, f"The ledger {path} cannot be opened: {error}.") from error
 
@@ -141,6 +145,19 @@ class Ledger:
             "SELECT epoch, round, promised, voted_attempt, voted_value, voted_close FROM promise"
         ).fetchone()
         return None if row is None else Persist(*row)
+
+    def keep_evidence(self, evidence: Evidence) -> None:
+        """Store verified evidence, the first against each accused.
+
+        Raises:
+            NodeError: ``STO_FULL`` when it cannot be written.
+        """
+        fields = (evidence.accused, evidence.kind, encode(evidence))
+        self._write("INSERT OR IGNORE INTO evidence VALUES (?, ?, ?)", fields)
+
+    def evidence(self) -> list[bytes]:
+        """Evidence that was stored, encoded; who uses it verifies it again."""
+        return [row[0] for row in self._db.execute("SELECT evidence FROM evidence ORDER BY accused")]
 
     def close(self) -> None:
         """Close the file."""

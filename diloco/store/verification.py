@@ -6,14 +6,15 @@ A ledger that was cut at its end is an older ledger; only the promise beside it 
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from diloco.rounds.certificate import Certified
+from diloco.rounds.evidence import Proof
 from diloco.rounds.proofs import Proofs
-from diloco.rounds.statements import START_ROUND, Close, Decided
-from diloco.store.ledger import SCHEMA_VERSION, connect, from_message, to_message
+from diloco.rounds.statements import START_ROUND, Close, Decided, Evidence
+from diloco.store.ledger import DAMAGED, SCHEMA_VERSION, connect, from_message, to_message
 from protocol.envelope import unseal
 from protocol.errors import Code, NodeError
 from protocol.messages import decode, encode, spec_of
@@ -24,11 +25,16 @@ MOST_PROBLEMS = 100
 _COLUMNS = {
     "meta": "key,value",
     "decided": "epoch,round,digest,decided,reset",
+    "evidence": "accused,kind,evidence",
     "promise": "one,epoch,round,promised,voted_attempt,voted_value,voted_close",
 }
 _ROWS = (
     "SELECT epoch, round, digest, reset, CASE WHEN "
     f"length(decided) <= {int(spec_of(Decided).max_bytes)} THEN decided END FROM decided ORDER BY epoch, round"
+)
+_EVIDENCE = (
+    "SELECT accused, kind, CASE WHEN "
+    f"length(evidence) <= {int(spec_of(Evidence).max_bytes)} THEN evidence END FROM evidence ORDER BY accused"
 )
 _PROMISE = "SELECT epoch, round, voted_attempt, voted_value, voted_close FROM promise"
 
@@ -76,7 +82,7 @@ def verify_ledger(path: Path, proofs: Proofs) -> Report:
     try:
         with closing(connect(path)) as database:
             reading.read(database)
-    except sqlite3.Error as error:
+    except DAMAGED as error:
         reading.problems.append(Problem(-1, -1, Code.STO_CORRUPT, f"The file is damaged: {error}."))
     except _Enough:
         pass
@@ -110,6 +116,8 @@ class _Reading:
             self.note(-1, -1, Code.RND_CHAIN, "The ledger holds no value, not even the start record.")
         for row in database.execute(_PROMISE):
             self._promise(before, *row)
+        for row in database.execute(_EVIDENCE):
+            self._evidence(*row)
 
     def _is_ledger(self, database: sqlite3.Connection) -> bool:
         for (sentence,) in database.execute("PRAGMA integrity_check(10)"):
@@ -172,6 +180,18 @@ class _Reading:
         self.tip = proved
         return proved
 
+    def _evidence(self, accused: object, kind: object, data: object) -> None:
+        """Check that evidence shows what it says, against whom it says."""
+        try:
+            if not isinstance(data, bytes):
+                raise ValueError("it is not bytes")
+            evidence = decode(Evidence, data)
+            if (evidence.accused, evidence.kind) != (accused, kind) or encode(evidence) != data:
+                raise ValueError("the columns of the row are not its own")
+            self._proofs.evidence(evidence)
+        except (NodeError, ValueError) as error:
+            self.note(-1, -1, Code.STO_CORRUPT, f"Evidence against {accused} does not hold: {error}.")
+
     def _promise(
         self,
         tip: Certified | None,
@@ -225,8 +245,25 @@ def values(path: Path) -> Iterator[Certified]:
         with closing(connect(path)) as database:
             for row in database.execute(_ROWS):
                 yield from_message(decode(Decided, row[4]))
-    except (sqlite3.Error, ValueError, TypeError, NodeError) as error:
+    except (*DAMAGED, ValueError, TypeError, NodeError) as error:
         raise NodeError(
             Code.STO_CORRUPT, f"The ledger {path} cannot be read: {error}.",
             fix="Say `intellect-node ledger verify` to see what is wrong with it.",
         ) from error  # fmt: skip
+
+
+def proofs_in(path: Path, proofs: Proofs) -> list[Proof]:
+    """Evidence in a ledger that holds, ordered by who is accused; what does not hold is left out.
+
+    Raises:
+        NodeError: ``STO_CORRUPT`` when the file cannot be read.
+    """
+    found: list[Proof] = []
+    try:
+        with closing(connect(path)) as database:
+            for _, _, data in database.execute(_EVIDENCE):
+                with suppress(NodeError, TypeError):
+                    found.append(proofs.evidence(decode(Evidence, data)))
+    except DAMAGED as error:
+        raise NodeError(Code.STO_CORRUPT, f"The ledger {path} cannot be read: {error}.") from error
+    return found

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from diloco.rounds.evidence import contradiction
+from diloco.rounds.statements import Vote
+from diloco.store.ledger import Ledger
 from node.cli import main
+from protocol.envelope import seal
+from protocol.identity import Identity
 from protocol.testing import Swarm
 from tests.diloco.member.fleet import tiny_genesis
 from tests.diloco.member.test_virtual_time import Crowd
@@ -68,6 +73,25 @@ def test_a_copy_of_anybodys_ledger_is_verified_with_the_genesis_alone(
     assert "Name the run's genesis.json with --genesis" in capsys.readouterr().err
 
 
+def test_evidence_is_printed_as_it_is_proved(node: Path, tmp_path: Path, capsys: Capture) -> None:
+    assert main(["ledger", "evidence", str(node)]) == 0
+    assert "There is no evidence against anybody." in capsys.readouterr().out
+    copy = tmp_path / "node"
+    shutil.copytree(node, copy)
+    run, liar = tiny_genesis(rounds=3).run_id, Identity.ephemeral(b"l" * 32)
+    votes = [seal(liar, run, Vote(epoch=0, round=1, attempt=0, value=value * 32)) for value in (b"a", b"b")]
+    proof = contradiction(*votes)
+    assert proof is not None
+    ledger = Ledger(copy / "ledger.sqlite")
+    ledger.keep_evidence(proof.evidence)
+    ledger.close()
+    assert main(["ledger", "evidence", str(copy)]) == 0
+    assert f"{liar.peer_id} voted for two values in round 1, attempt 0" in capsys.readouterr().out
+    assert main(["ledger", "evidence", str(copy), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["accused"] == liar.peer_id and len(row["statements"]) == 2
+
+
 def test_verify_says_what_does_not_hold(node: Path, tmp_path: Path, capsys: Capture) -> None:
     copy = tmp_path / "node"
     shutil.copytree(node, copy)
@@ -87,7 +111,7 @@ def test_verify_says_what_does_not_hold(node: Path, tmp_path: Path, capsys: Capt
     assert "E-STO-003" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["show", "verify"])
+@pytest.mark.parametrize("command", ["show", "verify", "evidence"])
 def test_a_place_without_a_ledger_is_said(tmp_path: Path, command: str, capsys: Capture) -> None:
     assert main(["ledger", command, str(tmp_path)]) == 2
     assert "There is no ledger at" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -29,6 +29,7 @@ from protocol.units import PeerId
 from tests.diloco.member.fleet import fleet, tiny_genesis
 
 OPERATOR, OTHER = Identity.ephemeral(b"o" * 32), Identity.ephemeral(b"p" * 32)
+STRANGER = Identity.ephemeral(b"s" * 32)
 
 
 def everybody(peer: PeerId, audience: str) -> bool:
@@ -77,6 +78,7 @@ class Reader:
         rules = SimpleNamespace(check_evidence=lambda raw: check(decode(Evidence, raw), opened))
         setting: Any = SimpleNamespace(endpoint=endpoint, me=self.me, run=RUN, emit=self.emit, rules=rules)
         self.proofs: list[Proof] = []
+        self.kept: list[tuple[Proof, PeerId]] = []
         self.failures: list[BaseException] = []
         self.tasks = Tasks(lambda name, error: self.failures.append(error))
         self.news = News(setting, self.tasks, self)
@@ -92,6 +94,12 @@ class Reader:
 
     def accused(self, proof: Proof) -> None:
         self.proofs.append(proof)
+
+    def concerns(self, peer: str) -> bool:
+        return peer != STRANGER.peer_id
+
+    def keep(self, proof: Proof, by: PeerId) -> None:
+        self.kept.append((proof, by))
 
     def catch_up(self, peer: PeerId) -> None:
         self.asked.append(peer)
@@ -213,6 +221,18 @@ async def test_two_votes_in_one_attempt_are_shown_to_everyone_once(readers: tupl
         assert (kind, fields["accused"], fields["shown_by"]) == ("evidence", OTHER.peer_id, one.me)
         assert "voted for two values in round 5, attempt 0" in fields["sentence"]
         assert {proof.accused for proof in reader.proofs} == {OTHER.peer_id}, "the round machine is told"
+        ((kept, by),) = reader.kept
+        assert kept.accused == OTHER.peer_id and by == one.me
+
+
+async def test_evidence_against_somebody_outside_the_run_is_not_kept(
+    readers: tuple[Bus, list[Reader]],
+) -> None:
+    _, (one, *_) = readers
+    votes = [vote(value, who=STRANGER).raw for value in (b"a", b"b")]
+    evidence = Evidence(kind="two-votes", accused=STRANGER.peer_id, statements=tuple(sorted(votes)))
+    await one.news.on_evidence(evidence, cast(Any, SimpleNamespace(sender=OTHER.peer_id)))
+    assert not one.news.evidence and not one.kept
 
 
 @pytest.mark.parametrize(
