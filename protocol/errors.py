@@ -61,6 +61,7 @@ class Code(StrEnum):
     RND_DIVERGED = "E-RND-004"
     RND_CHUNK = "E-RND-005"
     RND_BANNED = "E-RND-006"
+    RND_EVIDENCE = "E-RND-007"
     # training: worker, data, model
     TRN_NOT_FINITE = "E-TRN-001"
     TRN_WORKER_DIED = "E-TRN-002"
@@ -261,6 +262,11 @@ CATALOGUE: dict[Code, Entry] = {
         False,
         "The node is banned from the run",
         "Ask the run's operator, who can lift the ban: intellect-node admin unban PEER.",
+    ),
+    Code.RND_EVIDENCE: Entry(
+        False,
+        "What a member shows of its work, or against another member, proves nothing",
+        "Nothing: nobody is believed without proof, and who cannot show what it averaged owns no chunks for some rounds.",
     ),
     Code.TRN_NOT_FINITE: Entry(
         True,

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from diloco.member.auditing import Auditing
 from diloco.member.findings import Findings
 from diloco.member.holding import Holding
 from diloco.member.mail import Mail
@@ -35,6 +36,7 @@ class Exchange:
         presence: Who is alive.
         mail: Sends reassignments.
         findings: Takes how fast contributions come.
+        auditing: Keeps what this member averages, and evidence.
         state: The round machine's state now.
         audience: Everyone who is to hear of the round.
         seal: Signs a statement.
@@ -48,6 +50,7 @@ class Exchange:
         presence: Presence,
         mail: Mail,
         findings: Findings,
+        auditing: Auditing,
         *,
         state: Callable[[], State],
         audience: Callable[[], Iterable[PeerId]],
@@ -71,6 +74,9 @@ class Exchange:
             gone=lambda peer: peer in presence.dead,
             note=setting.emit,
             measured=findings.rates.add,
+            court=auditing.court,
+            keep=auditing.shown.write,
+            accuse=auditing.accuse,
         )
 
     async def reduce(self, asked: Reduce) -> None:
@@ -78,9 +84,17 @@ class Exchange:
         emit, clock = self._setting.emit, self._setting.clock
         plan, leader, attempt = asked.plan, asked.leader, asked.attempt
         patience = self._state().attempt_length() / 2
-        which = Attempt(asked.epoch, asked.round, attempt, leader, plan, patience)
+        envelopes = {
+            entry.peer: sealed.raw
+            for entry in plan.roster
+            if (sealed := self._state().readys.get(entry.peer)) and sealed.message == plan.readys[entry.peer]
+        }
+        which = Attempt(asked.epoch, asked.round, attempt, leader, plan, patience, envelopes)
         mine = any(entry.peer == self._setting.me for entry in plan.roster)
-        reduction = Reduction(self._reducing, which, self._holding.frozen if mine else None, self._move)
+        reduction = Reduction(
+            self._reducing, which, self._holding.frozen if mine else None, self._move,
+            kept=lambda basis: self._holding.signed(basis).values(),
+        )  # fmt: skip
         emit(
             "reduce.begin", round=which.round, attempt=attempt, leader=leader,
             roster=[entry.peer for entry in plan.roster], chunks=len(plan.owners),

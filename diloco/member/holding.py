@@ -15,8 +15,8 @@ from blake3 import blake3
 from diloco.member.setting import Setting
 from diloco.reduce.checks import check_reduced
 from diloco.reduce.contribution import Frozen
-from diloco.reduce.messages import Frame, PullContribution, PullNamed, PullReduced
-from diloco.reduce.reduction import Reduction
+from diloco.reduce.messages import Frame, PullContribution, PullNamed, PullReduced, PullSigned
+from diloco.reduce.reduction import Reduction, Signed
 from diloco.rounds.roster import Plan
 from diloco.rounds.statements import Value
 from diloco.store.ledger import Ledger
@@ -48,6 +48,9 @@ class Holding:
         self.frozen_for = (0, -1)
         self.reduction: Reduction | None = None
         self._kept: dict[bytes, tuple[int, bytes]] = {}  # round and bytes of abandoned reduces, by digest
+        self._signed: dict[
+            tuple[bytes, int], tuple[int, Signed]
+        ] = {}  # the same as signed, by basis and chunk
         self._change = asyncio.Condition()
 
     # ---- the current round
@@ -67,6 +70,8 @@ class Holding:
         if reduction is not None:
             number = reduction.attempt.round
             self._kept |= {digest: (number, data) for digest, data in reduction.named.items()}
+            for chunk, signed in reduction.signed.items():
+                self._signed[reduction.basis, chunk] = number, signed
             await reduction.close()
 
     async def settle(self, round_number: int) -> None:
@@ -74,6 +79,22 @@ class Holding:
         if self.reduction is not None and self.reduction.attempt.round <= round_number:
             await self.abandon()
         self._kept = {digest: kept for digest, kept in self._kept.items() if kept[0] > round_number}
+        self._signed = {place: kept for place, kept in self._signed.items() if kept[0] > round_number}
+
+    def signed(self, basis: bytes) -> dict[int, Frame]:
+        """The reduced chunks on a basis that are held with their owners' signatures, from whatever attempt."""
+        held = {chunk: kept.frame for (of, chunk), (_, kept) in self._signed.items() if of == basis}
+        if self.reduction is not None and self.reduction.basis == basis:
+            held |= self.reduction.frames
+        return held
+
+    def signatures(self, value: Value) -> dict[int, Signed]:
+        """The chunks that a value names as their owners signed them, as far as they came here; before ``settle``."""
+        held = [(chunk, kept) for (_, chunk), (_, kept) in self._signed.items()]
+        if self.reduction is not None:
+            held += self.reduction.signed.items()
+        named = {(chunk, entry.digest) for chunk, entry in enumerate(value.chunks)}
+        return {chunk: kept for chunk, kept in held if (chunk, kept.digest) in named}
 
     def _named(self, digest: bytes) -> bytes | None:
         if self.reduction is not None and (data := self.reduction.named.get(digest)) is not None:
@@ -206,6 +227,13 @@ class Holding:
             )
         async for frame in reduction.serve(message.chunks, wait=message.wait):
             yield frame
+
+    async def on_pull_signed(self, message: PullSigned, context: Context) -> AsyncIterator[Frame]:
+        """Stream reduced chunks on a basis with their signatures; skip what is not here."""
+        held = self.signed(message.basis)
+        for chunk in message.chunks:
+            if chunk in held:
+                yield held[chunk]
 
     async def on_pull_named(self, message: PullNamed, context: Context) -> AsyncIterator[Frame]:
         """Stream reduced chunks by digest, from memory or disk; skip what is not here."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from diloco.member.applying import Applying
+from diloco.member.auditing import Auditing
 from diloco.member.beginning import begin
 from diloco.member.chain import Chain
 from diloco.member.exchange import Exchange
@@ -100,8 +101,17 @@ class Member:
             seen=self._seen, gone=self._gone,
         )  # fmt: skip
         self._findings = Findings(setting, state=self._now, post=self.post)
+        self._auditing = Auditing(
+            setting,
+            self._tasks,
+            self._findings,
+            self.presence,
+            self._mail,
+            state=lambda: self.state,
+            seal=self._seal,
+        )
         self._exchange = Exchange(
-            setting, self._holding, self.presence, self._mail, self._findings,
+            setting, self._holding, self.presence, self._mail, self._findings, self._auditing,
             state=self._now, audience=self._audience, seal=self._seal, post=self.post,
         )  # fmt: skip
         self._outer = Outer(
@@ -110,7 +120,9 @@ class Member:
             state=self._now, holders=self._exchange.holders, post=self.post,
         )  # fmt: skip
         self.service: Service = attach(setting.endpoint, shelf)
-        Reception(setting.endpoint, self._holding, self._chain, self.presence, self._exchange, self)
+        Reception(
+            setting.endpoint, self._holding, self._chain, self.presence, self._exchange, self._auditing, self
+        )
         self._news = News(setting, self._tasks, self)
         setting.endpoint.handle(self._news.on_evidence)
         self._promising = Promising(self.ledger.save_promise, self._say, self._abstain)
@@ -371,6 +383,7 @@ class Member:
             roster=[entry.peer for entry in value.roster], tokens=value.tokens, partial_tokens=value.partial_tokens,
             electorate=[e.peer for e in value.electorate], spent=spent,
         )  # fmt: skip
+        self._auditing.decided(value, self._holding.signatures(value))
         self._outer.decide(certified)
         self._tell_all(self._seal(to_message(certified)))
         self._news.tell_decided(certified)

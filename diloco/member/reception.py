@@ -2,6 +2,7 @@
 
 from typing import Any, Protocol
 
+from diloco.member.auditing import Auditing
 from diloco.member.chain import Chain
 from diloco.member.exchange import Exchange
 from diloco.member.holding import Holding
@@ -37,6 +38,7 @@ class Reception:
         chain: Chain,
         presence: Presence,
         exchange: Exchange,
+        auditing: Auditing,
         listener: Listener,
     ) -> None:
         self._exchange, self._listener = exchange, listener
@@ -55,6 +57,9 @@ class Reception:
             holding.on_pull_contribution,
             holding.on_pull_reduced,
             holding.on_pull_named,
+            holding.on_pull_signed,
+            auditing.on_pull_exhibits,
+            auditing.on_accusation,
         ):
             endpoint.handle(handler)
 

@@ -8,6 +8,7 @@ from diloco import merkle
 from diloco.aggregate import Aggregation, longest
 from diloco.codec import Codec
 from diloco.norm import squared_norm
+from diloco.reduce.evidence import same_norm
 from diloco.reduce.messages import Frame
 from diloco.rounds.roster import Plan, included
 from diloco.rounds.statements import ReducedChunk
@@ -19,8 +20,6 @@ QUANTIZATION = 0.064
 A block of 256 int8 values is off by at most half a scale each, sqrt(256) / 2 / 127 of its absolute maximum together,
 and the maximum is no more than the block's norm. The other codecs are finer.
 """
-
-_NORM_TOLERANCE = 1e-9
 
 
 def check_contribution(
@@ -43,7 +42,7 @@ def check_contribution(
     if not merkle.check(commitment, merkle.leaf(frame.chunk, frame.data), frame.chunk, count, frame.proof):
         raise NodeError(Code.RND_CHUNK, f"Chunk {frame.chunk} is not in the commitment of its sender.")
     real = squared_norm(codec.decode(frame.data, n))
-    if not math.isclose(real, norm, rel_tol=_NORM_TOLERANCE, abs_tol=1e-30):
+    if not same_norm(real, norm):
         raise NodeError(
             Code.RND_CHUNK,
             f"Chunk {frame.chunk} has the squared norm {real:.6g}, its sender reported {norm:.6g}.",

@@ -9,6 +9,7 @@ from dataclasses import replace
 from blake3 import blake3
 
 from diloco.reduce.contribution import Frozen
+from diloco.reduce.evidence import basis_of
 from diloco.reduce.gathering import Attempt, Gathering, Setting
 from diloco.reduce.messages import Frame, Header
 from diloco.rounds.roster import Plan, included
@@ -50,11 +51,16 @@ async def rebuild(
         if any(entry.peer not in readys or not readys[entry.peer].commitment for entry in roster):
             continue
         mine = frozen if any(entry.peer == setting.me for entry in roster) else None
-        attempt = Attempt(
-            value.epoch, value.round, 0, setting.me, Plan(value.base, roster, (), readys), patience
+        plan = Plan(value.base, roster, (), readys)
+        attempt = Attempt(value.epoch, value.round, 0, setting.me, plan, patience)
+        unsigned = replace(
+            setting,
+            seal=lambda header: _unsigned(setting.me, header),
+            keep=lambda number, statement, chunk, exhibits: None,
         )
-        unsigned = replace(setting, seal=lambda header: _unsigned(setting.me, header))
-        await Gathering(unsigned, attempt, sorted(chunks), 0, mine, done, lambda: None).run()
+        await Gathering(
+            unsigned, attempt, sorted(chunks), 0, mine, basis_of(plan), done, lambda: None
+        ).run()
     return found
 
 

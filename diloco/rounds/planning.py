@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from diloco.rounds.audits import convicted, unproven_after
 from diloco.rounds.beacon import next_beacon, reveals_of
 from diloco.rounds.electorate import is_quorum, leader_order
 from diloco.rounds.leases import Ledger, assign, assign_timed, settle, sizes_after
@@ -119,6 +120,7 @@ def make_value(
     """The value of a free proposal: a pure function of the value before, plan, attempt and reduced chunks."""
     will = take_orders(rules, tip, plan.readys)
     will.unseated |= plan.struck
+    will.banned |= convicted(tip.electorate, plan.readys)
     here = next_membership(rules, tip, plan.base, plan.readys, will)
     rules = with_parameters(rules, will.parameters)
     books = books_after(rules, tip, plan.roster, chunks, here.keep, () if will.finished else here.present)
@@ -162,6 +164,7 @@ def make_value(
         paused=will.paused,
         finished=will.finished,
         parameters=stands(will.parameters),
+        unproven=unproven_after(tip.unproven, tip.electorate, plan.readys),
         seated=tuple(sorted(will.seated)),
         unseated=tuple(sorted(will.unseated)),
     )

@@ -87,7 +87,9 @@ def make_plan(
         for peer in sorted(weights)
     )
     rates = measured(readys, seated)
-    owners = owners_of([peer for peer in sorted(weights) if peer in seated], rates, tip.unproven)
+    owners = owners_of(
+        [peer for peer in sorted(weights) if peer in seated], rates, {entry.peer for entry in tip.unproven}
+    )
     return Plan(base, roster, partition(len(rules.chunk_sizes), owners, rates), readys, frozenset(struck))
 
 

@@ -112,6 +112,14 @@ class Rate:
 
 
 @part
+class Unproven:
+    """A member that did not show what it had averaged, and for how many rounds it owns no chunk."""
+
+    peer: str = field(1, max_bytes=64)
+    rounds: int = field(2)
+
+
+@part
 class Boot:
     """The boot nonce under which a node without its vote record may vote again."""
 
@@ -182,7 +190,7 @@ class Value:
         origin: Digest of the record that began this epoch; in such a record, of the one that began the epoch before.
         begins: This value is itself the beginning of an epoch: a start record or a reset.
         late: Members without a seat whose Ready this value does not list; they stay for one more round.
-        unproven: Members that own no chunk in the next round, because they did not show what they had averaged.
+        unproven: Members that own no chunk in the next round.
     """
 
     epoch: int = field(1)
@@ -218,8 +226,8 @@ class Value:
     unseated: tuple[str, ...] = field(31, default=(), max_items=4096)
     origin: bytes = field(32, default=b"", max_bytes=32)
     begins: bool = field(33, default=False)
-    unproven: tuple[str, ...] = field(40, default=(), max_items=64)
     late: tuple[str, ...] = field(41, default=(), max_items=4096)
+    unproven: tuple[Unproven, ...] = field(42, default=(), max_items=64)
 
 
 @message("round.start", version=1, max_bytes="256 KiB", rate="20/s", audience="member")
@@ -325,7 +333,7 @@ class Ready:
         started: When the sender's process started, Unix milliseconds, growing with each start of one data directory.
         rates: How fast others' contributions came here, ordered by peer.
         unshown: Owners that did not show this sender what they had averaged.
-        convicted: Peers against whom the sender has verified evidence of a false reduced chunk.
+        convicted: Peers against whom the sender has verified evidence.
     """
 
     epoch: int = field(1)

@@ -119,7 +119,7 @@ async def test_a_contributor_that_dies_mid_reduce_leaves_an_average_of_exactly_o
             assert whole is not None
             dying = Dying(whole.chunks, whole.leaves, whole.facts)
             object.__setattr__(dying, "post", victim)
-            object.__setattr__(dying, "left", len(whole.chunks) // 3)
+            object.__setattr__(dying, "left", len(whole.chunks) * 2 // 3)  # a quarter of them for itself
             victim.member._holding.frozen = dying
 
         victim.on("ready.sent", arm, round=0)

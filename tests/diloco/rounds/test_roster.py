@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diloco.rounds.roster import Plan, clip_factors, make_plan, weigh
-from diloco.rounds.statements import Elector, Lease, Rate, Ready, Value
+from diloco.rounds.statements import Elector, Lease, Rate, Ready, Unproven, Value
 from tests.diloco.rounds.swarm import CHUNKS, SAMPLES, Swarm
 
 RULES = Swarm([]).rules
@@ -199,5 +199,7 @@ def test_free_identities_do_not_move_ownership() -> None:
 
 def test_who_did_not_show_what_it_had_averaged_owns_nothing() -> None:
     readys = dict.fromkeys("abc", ready())
-    assert set(plan(before("abc", unproven=("b",)), readys).owners) == {"a", "c"}
-    assert set(plan(before("abc", unproven=("a", "b", "c")), readys).owners) == {"a", "b", "c"}
+    assert set(plan(before("abc", unproven=(Unproven(peer="b", rounds=1),)), readys).owners) == {"a", "c"}
+    assert set(
+        plan(before("abc", unproven=tuple(Unproven(peer=peer, rounds=3) for peer in "abc")), readys).owners
+    ) == {"a", "b", "c"}
