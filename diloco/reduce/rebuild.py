@@ -58,9 +58,7 @@ async def rebuild(
             seal=lambda header: _unsigned(setting.me, header),
             keep=lambda number, statement, chunk, exhibits: None,
         )
-        await Gathering(
-            unsigned, attempt, sorted(chunks), 0, mine, basis_of(plan), done, lambda: None
-        ).run()
+        await Gathering(unsigned, attempt, sorted(chunks), 0, mine, basis_of(plan), done, lambda: None).run()
     return found
 
 
