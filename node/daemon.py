@@ -38,6 +38,7 @@ from protocol.directory import RelayService
 from protocol.errors import Code, NodeError
 from protocol.files import write_whole
 from protocol.identity import Identity
+from protocol.keeping import keep_running
 from protocol.rpc import Context, SocketMeter
 from protocol.units import Address, PeerId
 
@@ -251,7 +252,7 @@ class Daemon:
 
     def _watch_ended(self, watch: "asyncio.Future[None]") -> None:
         if not watch.cancelled() and (error := watch.exception()) is not None:
-            self._emit("task.failed", task="network", reason=f"{type(error).__name__}: {error}")
+            self._failed("network", error)
 
     async def _or_stopped(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine until it ends or this node is told to stop."""
@@ -350,7 +351,11 @@ class Daemon:
                     network.banned = frozenset(self._member.state.value.banned)
                 await asyncio.sleep(_SAMPLE_SECONDS)
 
-        await asyncio.gather(network.watch(), sample(), serve_extensions(network.endpoint, self._emit))
+        watching = keep_running(network.watch, lambda error: self._failed("network", error))
+        await asyncio.gather(watching, sample(), serve_extensions(network.endpoint, self._emit))
+
+    def _failed(self, task: str, error: BaseException) -> None:
+        self._emit("task.failed", task=task, reason=f"{type(error).__name__}: {error}")
 
     def _bytes_sent(self) -> tuple[int, int]:
         state = self._member.service.sent if self._member is not None else 0

@@ -144,7 +144,7 @@ class Member:
             self.state, applied = await begin(self.setting, self._chain, self._restoring, self._telling)
             self.setting.emit("member.joined", round=self.state.round)
             self._outer.begin(applied)
-            self._tasks.spawn(self.presence.run(), "presence")
+            self._tasks.keep(self.presence.run, "presence")
             self._tasks.spawn(self._outer.run(), "applying")
             self._tasks.spawn(self._tick(), "clock")
             self._tasks.spawn(self._repeat(), "repeating")

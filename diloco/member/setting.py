@@ -1,7 +1,7 @@
 """What a member is made with: the run, its own place in it, and the outside world as narrow interfaces."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -22,6 +22,7 @@ from protocol.clock import monotonic
 from protocol.envelope import Sealed, unseal
 from protocol.errors import Code, NodeError
 from protocol.identity import Verifier, verify
+from protocol.keeping import keep_running
 from protocol.messages import decode
 from protocol.rpc import Endpoint
 from protocol.units import PeerId, RunId
@@ -217,6 +218,10 @@ class Tasks:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
+
+    def keep(self, work: Callable[[], Awaitable[None]], name: str) -> "asyncio.Task[object]":
+        """Run a loop in the background, and begin it again when it fails."""
+        return self.spawn(keep_running(work, lambda error: self._failed(name, error)), name)
 
     def _ended(self, task: "asyncio.Task[object]") -> None:
         self._tasks.discard(task)

@@ -89,3 +89,31 @@ def test_a_member_whose_workers_are_stopped_votes_and_contributes_nothing_until_
     assert calls == [2, 3], "it does not try again in the same round"
     assert {event["round"] for event in victim.of("vote")} >= {2, 3}
     assert {event["code"] for event in victim.of("train.failed")} == {Code.TRN_WORKER_STOPPED}
+
+
+def test_signs_of_life_go_on_after_an_error_that_nobody_expected(swarm: Swarm, tmp_path: Path) -> None:
+    crowd = Crowd(swarm, tmp_path, tiny_genesis(rounds=1000, deadline=DEFAULT))
+    victim, other = crowd.seats[:2]
+    setting = victim.member.presence._setting
+    peers = setting.peers
+    broken = False
+
+    def names() -> Any:
+        if broken:
+            raise RuntimeError("the list of peers is broken")
+        return peers()
+
+    object.__setattr__(setting, "peers", names)
+
+    async def scene() -> None:
+        nonlocal broken
+        await crowd.until(lambda: 1 in victim.digests(), timedelta(minutes=5))
+        broken = True
+        await crowd.until(lambda: bool(victim.of("task.failed")), timedelta(seconds=10))
+        broken = False
+        await crowd.until(lambda: 3 in victim.digests() and 3 in other.digests(), timedelta(minutes=5))
+        await asyncio.sleep(60)
+
+    swarm.run(scene())
+    assert any(event["task"] == "presence" for event in victim.of("task.failed"))
+    assert not any(event["peer"] == victim.host.peer_id for event in other.of("peer.gone"))
