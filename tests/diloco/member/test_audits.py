@@ -15,6 +15,7 @@ from protocol.envelope import seal
 from protocol.rpc import Context
 from tests.diloco.member.fleet import Fleet, Post, fleet, heavy_tailed, tiny_genesis
 from tests.diloco.member.test_hostile_peers import answer_with
+from tests.diloco.member.test_refusals import LIES
 
 INT8 = codec("int8")
 FOUND_WITHIN = 3
@@ -150,3 +151,23 @@ async def test_an_accusation_is_worth_what_it_shows(tmp_path: Path) -> None:
         await crowd.all_finished()
         assert not crowd.chain()[-1].value.banned
         assert not [e for post in crowd.posts for e in post.of("evidence")]
+
+
+@pytest.mark.failure_mode(36)
+async def test_a_contributor_is_struck_off_by_its_own_ready(tmp_path: Path) -> None:
+    """It reports a norm of 0.1 for each chunk and sends values of 100: refused, shown to all, and out."""
+    async with fleet(tmp_path, 4, heavy_tailed, tiny_genesis(rounds=5), begin=False) as crowd:
+        liar = crowd.posts[1]
+        honest = [post for post in crowd.posts if post is not liar]
+        report = liar.member._training._finished
+        liar.member._training._finished = lambda lease, frozen: report(
+            lease, LIES["a norm of 0.1 and values of 100"](frozen)
+        )
+        crowd.begin()
+        await crowd.until(lambda: liar.member.banned.is_set() and all(p.of("run.finished") for p in honest))
+        crowd.check_equal()
+        assert banned_in(crowd, liar.peer) <= 2
+        for post in honest:
+            (evidence,) = post.of("evidence")
+            assert (evidence["accused"], evidence["what"]) == (liar.peer, "false-contribution")
+        assert {entry.peer for entry in crowd.chain()[-1].value.roster} == {post.peer for post in honest}
