@@ -178,7 +178,7 @@ def lead(state: State, now: float) -> Step:
         return state, effects + more
     if choice.kind == "forced":
         return take_up(state, attempt, choice.value, listed)
-    if state.missing() and now < state.ready_deadline():
+    if state.missing() and (now < state.ready_deadline() or _would_stop(state, listed)):
         return state, []
     if roster.base_of(state.value, listed) is None:
         return state, []
@@ -196,6 +196,13 @@ def _publish_both(state: State, listed: Mapping[str, Ready]) -> Step:
             state, more = moves.accuse(state, contradiction(known, close))
             effects += more
     return state, effects
+
+
+def _would_stop(state: State, listed: Mapping[str, Ready]) -> bool:
+    """Whether of the listed voters nobody stays, while another is alive: who leaves does not end the run for it."""
+    voters = {elector.peer for elector in state.value.electorate}
+    stays = any(peer in voters and not ready.leaving for peer, ready in listed.items())
+    return not stays and bool(voters - set(listed) - state.gone)
 
 
 def propose(state: State, attempt: int, listed: Mapping[str, Ready], free: bool = False) -> Step:

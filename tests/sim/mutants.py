@@ -6,14 +6,13 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from diloco.rounds import certificate, duties, electorate, intake, moves, planning, roster
+from diloco.rounds import certificate, duties, electorate, hearing, moves, planning, roster
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Persist
 from diloco.rounds.planning import Choice
 from diloco.rounds.state import State
 from diloco.rounds.statements import Elector
 from diloco.rounds.values import parse_value, value_digest
-from protocol.errors import NodeError
 from tests.sim import process
 from tests.sim.process import Process
 
@@ -134,26 +133,25 @@ def a_vote_that_is_not_a_promise() -> list[AbstractContextManager[Any]]:
 
 
 def leaders_of_ones_own_view() -> list[AbstractContextManager[Any]]:
-    """Everyone takes itself for the leader when it believes the real one dead (rule 8)."""
-    leader = State.leader
+    """Whom a member believes dead leads last, for this member alone (rule 8)."""
 
-    def own(here: State, attempt: int) -> str:
-        chosen = leader(here, attempt)
-        return here.me if chosen in here.gone else chosen
+    def leader(here: State, attempt: int) -> str:
+        order = sorted(planning.leaders(here.rules, here.value), key=lambda peer: peer in here.gone)
+        return order[attempt % len(order)]
 
-    return [patch.object(State, "leader", own)]
+    return [patch.object(State, "leader", leader)]
 
 
 def a_taken_up_value_that_is_refused() -> list[AbstractContextManager[Any]]:
     """A value that has to be closed again is refused, as if it were free (rule 4)."""
-    check = intake.check_close
+    check = hearing.check_close
 
     def strict(state: State, close: Any) -> None:
         check(state, close)
         if state.forced:
             raise ValueError("orders have come since")
 
-    return [patch.object(intake, "check_close", strict)]
+    return [patch.object(hearing, "check_close", strict)]
 
 
 def a_timer_that_runs_without_a_quorum() -> list[AbstractContextManager[Any]]:
@@ -178,19 +176,12 @@ def certificates_not_repeated_to_the_late() -> list[AbstractContextManager[Any]]
 
 
 def a_drainer_that_leaves_at_once() -> list[AbstractContextManager[Any]]:
-    """Who drains leaves with its first Ready that says so (rule 14)."""
-
-    def leave(here: Process) -> None:
-        if here.draining and here.said:
-            here.left = True
-            here.kill()
-
-    return [patch.object(Process, "_drain", leave)]
+    """Who drains leaves with the value that names it, whoever else has that value (rule 14)."""
+    return [patch.object(State, "is_quorum", _anyone_while_draining(State.is_quorum))]
 
 
-def no_mutant() -> list[AbstractContextManager[Any]]:
-    """The rules as they are."""
-    return []
+def _anyone_while_draining(is_quorum: Callable[..., bool]) -> Callable[..., bool]:
+    def asked(here: State, peers: Collection[str]) -> bool:
+        return here.me in here.value.left or is_quorum(here, peers)
 
-
-__all__ = ["Mutant", "NodeError"]
+    return asked

@@ -59,6 +59,25 @@ VOTES = Profile(
 """Short faults around votes, in small electorates."""
 
 
+DISKS = Profile(
+    voters=(3, 3, 4, 5),
+    others=(0,),
+    faults=(10, 25),
+    kinds={"wipe": 14, "split": 8, "crash": 4, "rough": 3, "deaf": 2},
+    longest=3.0,
+)
+"""Disks that are lost, again and again."""
+
+LEAVERS = Profile(
+    voters=(2, 2, 3),
+    others=(0,),
+    faults=(4, 12),
+    kinds={"drain": 6, "rough": 5, "join": 4, "deaf": 4, "split": 4},
+    longest=4.0,
+)
+"""Drains and joins while messages are lost."""
+
+
 @dataclass(frozen=True)
 class Schedule:
     """A run with everything that goes wrong in it. It replays exactly.

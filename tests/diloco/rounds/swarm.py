@@ -411,3 +411,33 @@ class Swarm:
         open_spans |= {p for span in last.returned for p in range(span.start, span.start + span.count)}
         assert taken | open_spans == set(range(last.cursor)), "a sample position was lost"
         assert not taken & open_spans, "a certified position may be leased again"
+
+
+def storm(count: int, seed: int, loss: float = 0.3, until: float = 90.0) -> Swarm:
+    """Loss, cuts that move, kills and restarts; then peace."""
+    names = ("anna", "bert", "carl", "dora", "emil")[:count]
+    swarm = Swarm(names, rounds=4, seed=seed, loss=loss)
+    down: list[str] = []
+    swarm.train_time = lambda name, r: 1.0 + swarm.random.random()
+
+    def blow() -> None:
+        choice = swarm.random.random()
+        if down and choice < 0.4:
+            swarm.restart(down.pop())
+        elif len(down) < count // 2 and choice < 0.7:
+            victim = swarm.random.choice([n for n in names if n not in down])
+            swarm.kill(victim)
+            down.append(victim)
+        else:
+            side = {n for n in names if swarm.random.random() < 0.5}
+            swarm.cut = lambda a, b: (a in side) != (b in side)
+        if swarm.now < until:
+            swarm.at(swarm.now + 0.5 + 4 * swarm.random.random(), blow)
+        else:
+            for name in list(down):
+                swarm.restart(name)
+            swarm.loss, swarm.cut = 0.0, lambda a, b: False
+
+    swarm.at(1.5, blow)
+    swarm.run(until=until + 200, when=lambda: all(n.alive and n.state.finished for n in swarm.nodes.values()))
+    return swarm

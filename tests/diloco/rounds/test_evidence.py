@@ -15,9 +15,8 @@ from diloco.rounds.values import parse_value, value_digest
 from protocol.envelope import Sealed, unseal
 from protocol.errors import NodeError
 from protocol.messages import decode, encode
-from tests.diloco.rounds.swarm import RUN, Swarm, keyed_verify
+from tests.diloco.rounds.swarm import RUN, Swarm, keyed_verify, storm
 from tests.diloco.rounds.test_lies import forged, hear, leads, ready, says
-from tests.diloco.rounds.test_mutants import storm
 
 FIVE = ("anna", "bert", "carl", "dora", "emil")
 PLACE: dict[str, int] = {"epoch": 0, "round": 3, "attempt": 1}
