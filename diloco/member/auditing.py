@@ -12,7 +12,7 @@ from typing import Any
 from blake3 import blake3
 
 from diloco.member.findings import Findings
-from diloco.member.mail import Mail
+from diloco.member.outgoing import Outgoing
 from diloco.member.presence import Presence
 from diloco.member.setting import Setting, Tasks
 from diloco.reduce.evidence import Court, judge, statement_digest
@@ -41,9 +41,8 @@ class Auditing:
         tasks: Where audits run.
         findings: Takes what is found out.
         presence: Who is alive.
-        mail: Sends accusations.
+        outgoing: Sends accusations.
         state: The round machine's state now, None before this member has begun.
-        seal: Signs a statement.
 
     Attributes:
         shown: What this member averaged in the last rounds.
@@ -57,13 +56,12 @@ class Auditing:
         tasks: Tasks,
         findings: Findings,
         presence: Presence,
-        mail: Mail,
+        outgoing: Outgoing,
         *,
         state: Callable[[], State | None],
-        seal: Callable[[Any], Sealed[Any]],
     ) -> None:
         self._setting, self._tasks, self._findings = setting, tasks, findings
-        self._presence, self._mail, self._state, self._seal = presence, mail, state, seal
+        self._presence, self._outgoing, self._state = presence, outgoing, state
         self.shown = Exhibits(setting.folder / "shown")
         self.evidence = Exhibits(setting.folder / "evidence")
         self.court = Court(
@@ -196,7 +194,7 @@ class Auditing:
             shown_by=shown_by or self._setting.me,
             sentence=f"{liar} signed what is not true of chunk {chunk} in round {round_number}.",
         )  # fmt: skip
-        accusation = self._seal(Accusation(accused=liar, statement=statement, chunk=chunk))
+        accusation = self._outgoing.seal(Accusation(accused=liar, statement=statement, chunk=chunk))
         self._accusations[liar] = accusation
         self._tell(accusation)
         self._findings.report()
@@ -204,7 +202,7 @@ class Auditing:
     def _tell(self, accusation: Sealed[Accusation]) -> None:
         for elector in self._begun().value.electorate:
             if elector.peer not in (self._setting.me, accusation.message.accused):
-                self._mail.tell(PeerId(elector.peer), accusation)
+                self._outgoing.tell(PeerId(elector.peer), accusation)
 
     async def on_accusation(self, message: Accusation, context: Context) -> None:
         """A voter says that it has evidence: have it shown, and judge it."""

@@ -1,12 +1,14 @@
 """The chain of certified values: taken from the ledger on disk, asked of peers, verified link by link."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import timedelta
 
 from diloco.member.messages import AskLedger
 from diloco.member.setting import Setting
 from diloco.rounds.certificate import Certified
+from diloco.rounds.delta import apply_delta, encode_delta
 from diloco.rounds.proofs import Proofs
 from diloco.rounds.statements import START_ROUND, Decided
 from diloco.store.ledger import Ledger, to_message
@@ -45,7 +47,7 @@ class Chain:
         Raises:
             NodeError: ``RND_CHAIN``, ``RND_CERTIFICATE`` or one of the envelope.
         """
-        certified = self._proofs.follow(tip, decided, self.ledger.get)
+        certified = self._proofs.follow(tip, self._whole(tip, decided), self.ledger.get)
         anchor = self._setting.anchor
         here = (
             anchor is not None
@@ -58,6 +60,32 @@ class Chain:
             )
         return certified
 
+    def _whole(self, tip: Certified | None, decided: Decided) -> Decided:
+        """The message with the whole value, which may have come as a delta to ``tip``."""
+        if not decided.previous or decided.start:
+            return decided
+        if tip is None or decided.previous != tip.digest:
+            raise NodeError(Code.RND_CHAIN, f"A delta to round {decided.round} does not start from here.")
+        value = apply_delta(self._setting.rules, tip.value, tip.digest, decided.value, decided.digest)
+        return replace(decided, value=value, previous=b"", digest=b"", epoch=0, round=0)
+
+    def brief(self, before: Certified | None, certified: Certified) -> Decided:
+        """A decided value as one takes it who has the value before: a delta where that is shorter."""
+        whole = to_message(certified)
+        if before is None or certified.start or certified.value.previous != before.digest:
+            return whole
+        try:
+            delta = encode_delta(self._setting.rules, before.value, certified.value)
+        except NodeError:  # larger than a message may be
+            return whole
+        if len(delta) >= len(certified.data):
+            return whole
+        value = certified.value
+        return replace(
+            whole, value=delta, previous=before.digest, digest=certified.digest, epoch=value.epoch,
+            round=value.round,
+        )  # fmt: skip
+
     async def ask(self, peer: PeerId, tip: Certified | None, limit: int = 100) -> list[Certified]:
         """The verified values that follow ``tip``, from one peer; empty when it has none.
 
@@ -68,7 +96,7 @@ class Chain:
         if tip is None:
             question = AskLedger(round=START_ROUND - 1, limit=limit)
         else:
-            question = AskLedger(epoch=tip.value.epoch, round=tip.value.round, limit=limit)
+            question = AskLedger(epoch=tip.value.epoch, round=tip.value.round, limit=limit, digest=tip.digest)
         async with aclosing(self._setting.endpoint.stream(peer, question, progress=_PROGRESS)) as answers:
             async for decided in answers:
                 tip = self.read(tip, decided)
@@ -103,5 +131,13 @@ class Chain:
 
     async def on_ask_ledger(self, message: AskLedger, context: Context) -> AsyncIterator[Decided]:
         """Answer with certified values."""
-        for certified in self.ledger.after(message.epoch, message.round, min(message.limit, 100)):
-            yield to_message(certified)
+        for decided in self.since(message.epoch, message.round, message.limit, message.digest):
+            yield decided
+
+    def since(self, epoch: int, round_number: int, limit: int, digest: bytes = b"") -> Iterator[Decided]:
+        """What was decided after a round; in deltas for one who has that round's value, of this digest."""
+        before = self.ledger.get(round_number) if digest else None
+        before = before if before is not None and before.digest == digest else None
+        for certified in self.ledger.after(epoch, round_number, min(limit, 100)):
+            yield self.brief(before, certified)
+            before = certified

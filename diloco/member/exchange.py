@@ -2,13 +2,12 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 from diloco.member.auditing import Auditing
 from diloco.member.findings import Findings
 from diloco.member.holding import Holding
-from diloco.member.mail import Mail
+from diloco.member.outgoing import Outgoing
 from diloco.member.presence import Presence
 from diloco.member.setting import Setting
 from diloco.member.streams import LivingStreams
@@ -34,12 +33,10 @@ class Exchange:
         setting: The member's setting.
         holding: What is held of the round.
         presence: Who is alive.
-        mail: Sends reassignments.
+        outgoing: Gives reassignments to the voters.
         findings: Takes how fast contributions come.
         auditing: Keeps what this member averages, and evidence.
         state: The round machine's state now.
-        audience: Everyone who is to hear of the round.
-        seal: Signs a statement.
         post: Gives the machine an event.
     """
 
@@ -48,17 +45,15 @@ class Exchange:
         setting: Setting,
         holding: Holding,
         presence: Presence,
-        mail: Mail,
+        outgoing: Outgoing,
         findings: Findings,
         auditing: Auditing,
         *,
         state: Callable[[], State],
-        audience: Callable[[], Iterable[PeerId]],
-        seal: Callable[[Any], Sealed[Any]],
         post: Callable[[Event], None],
     ) -> None:
-        self._setting, self._holding, self._presence, self._mail = setting, holding, presence, mail
-        self._state, self._audience, self._seal, self._post = state, audience, seal, post
+        self._setting, self._holding, self._presence, self._outgoing = setting, holding, presence, outgoing
+        self._state, self._post = state, post
         self._findings = findings
         self._reducing = ReduceSetting(
             me=setting.me,
@@ -66,7 +61,7 @@ class Exchange:
             codec=setting.codec,
             how=setting.rules.aggregation,
             streams=LivingStreams(setting.endpoint, presence),
-            seal=seal,
+            seal=outgoing.seal,
             unseal=lambda raw: unseal(
                 raw, run=setting.run, expect=Header, verifier=setting.endpoint.verifier
             ),
@@ -116,8 +111,8 @@ class Exchange:
         self._post(Reduced(which.epoch, which.round, attempt, entries))
 
     def _move(self, order: Reassign) -> None:
-        sealed = self._seal(order)
-        self._mail.say(sealed, self._audience())
+        sealed = self._outgoing.seal(order)
+        self._outgoing.say(sealed)
         self.reassigned(sealed)
 
     def reassigned(self, sealed: Sealed[Reassign]) -> None:
@@ -163,7 +158,7 @@ class Exchange:
     def holders(self, round_number: int) -> list[PeerId]:
         """Who may hold a round's bytes: its leader first, then everyone alive."""
         state = self._state()
-        alive = [peer for peer in self._audience() if peer not in self._presence.dead]
+        alive = [peer for peer in self._outgoing.everyone() if peer not in self._presence.dead]
         if state.round == round_number:
             leader = state.leader(state.attempt)
             alive.sort(key=lambda peer: peer != leader)

@@ -17,6 +17,7 @@ class Heartbeat:
         steps: Inner steps of its lease.
         loss: Loss of its last step, nats per token.
         sentence: What it waits for, in plain words.
+        answers: It answers one of the receiver's, and wants no answer.
     """
 
     epoch: int = field(1)
@@ -27,6 +28,7 @@ class Heartbeat:
     steps: int = field(6, default=0)
     loss: float = field(7, default=0.0)
     sentence: str = field(8, default="", max_bytes=400)
+    answers: bool = field(9, default=False)
 
 
 @message("run.goodbye", version=1, max_bytes="1 KiB", rate="2/s", audience="member")
@@ -50,11 +52,13 @@ class AskLedger:
         round: Those after this round are wanted; -2 for all, the start record included.
         limit: Most values in the answer.
         epoch: The epoch of that round's value.
+        digest: Digest of that round's value, from one who has it: what follows may come as deltas then.
     """
 
     round: int = field(1, kind="sint64")
     limit: int = field(2, default=100)
     epoch: int = field(3, default=0)
+    digest: bytes = field(4, default=b"", max_bytes=32)
 
 
 @message("run.leaves", version=1, max_bytes="2 MiB", rate="1000/s", audience="member", plane="bulk")

@@ -16,7 +16,6 @@ from diloco.member.setting import Setting, Tasks
 from diloco.rounds.certificate import Certified
 from diloco.rounds.evidence import Proof, contradiction
 from diloco.rounds.statements import Decided, Evidence, Order, Vote
-from diloco.store.ledger import to_message
 from protocol.envelope import Sealed, unseal
 from protocol.messages import decode, encode, field, topic
 from protocol.rpc import Context
@@ -87,8 +86,8 @@ class Listener(Protocol):
         """The epoch and round it is in, None before it has begun."""
         ...
 
-    def decided(self, message: Any) -> None:
-        """Someone showed a decided value."""
+    def decided(self, message: Decided, sender: PeerId) -> None:
+        """A peer showed a decided value."""
         ...
 
     def ordered(self, sealed: Sealed[Order]) -> None:
@@ -136,18 +135,18 @@ class News:
 
     # ---- telling
 
-    def tell_decided(self, certified: Certified) -> None:
-        """Publish a decided value when it is this member's turn and nobody did before."""
+    def tell_decided(self, certified: Certified, decided: Decided) -> None:
+        """Publish a decided value, as it travels, when it is this member's turn and nobody did before."""
         if self._setting.endpoint.gossip is not None and certified.digest not in self._heard:
-            self._tasks.spawn(self._tell_decided(certified), "publishing a decision")
+            self._tasks.spawn(self._tell_decided(certified, decided), "publishing a decision")
 
-    async def _tell_decided(self, certified: Certified) -> None:
+    async def _tell_decided(self, certified: Certified, decided: Decided) -> None:
         value = certified.value
         await asyncio.sleep(self._turn(certified) * _TURN.total_seconds())
         if certified.digest in self._heard:
             return
         self._remember(certified.digest)
-        whole = encode(to_message(certified))
+        whole = encode(decided)
         await self._publish(
             Decision(
                 epoch=value.epoch,
@@ -216,7 +215,7 @@ class News:
         # the value that begins an epoch has the round of the last one before it
         is_next = mine is None or message.epoch > mine[0] or message.round == mine[1]
         if message.decided and is_next:
-            self._listener.decided(decode(Decided, message.decided))
+            self._listener.decided(decode(Decided, message.decided), context.sender)
         elif mine is not None:
             self._listener.catch_up(context.sender)
 

@@ -110,6 +110,11 @@ class Outer:
         began = clock()
         await self._store()
         while self._stands(value) and (self._applied is None or self._applied.round <= value.round):
+            here = self._applied
+            if here is not None and here.round == value.round and here.digest != value.base:
+                self._say_diverged(value.round, value.base)
+                await self._restore()
+                break
             try:
                 chunks = await self._holding.gather(value, None, self._holders(value.round))
                 self._applied = await asyncio.to_thread(self._applying.apply, value.round, chunks)
@@ -160,9 +165,7 @@ class Outer:
 
     async def resync(self, base: bytes) -> None:
         """This member's state differs from the quorum's: restore it anew (rule 12)."""
-        self._setting.emit(
-            "diverged", code=str(Code.RND_DIVERGED), round=self._state().round, base=base.hex()
-        )
+        self._say_diverged(self._state().round, base)
         async with self._workers:
             await self._training.interrupt()
             if not await self._repaired(base):
@@ -178,6 +181,9 @@ class Outer:
         except NodeError as error:
             self._setting.emit("repair.failed", code=str(error.code), round=number, reason=error.sentence)
             return False
+
+    def _say_diverged(self, round_number: int, base: bytes) -> None:
+        self._setting.emit("diverged", code=str(Code.RND_DIVERGED), round=round_number, base=base.hex())
 
     async def _restore(self, base: bytes | None = None) -> None:
         """Restore the state after the tip, however long it takes; with the workers held."""

@@ -10,6 +10,7 @@ from diloco.member.presence import Presence
 from diloco.rounds.statements import Close, Decided, Order, Pass, Proposal, Ready, Reassign, Vote
 from protocol.envelope import Sealed
 from protocol.rpc import Context, Endpoint
+from protocol.units import PeerId
 
 
 class Listener(Protocol):
@@ -23,8 +24,8 @@ class Listener(Protocol):
         """The operator's order came."""
         ...
 
-    def decided(self, message: Decided) -> None:
-        """Someone showed a decided value."""
+    def decided(self, message: Decided, sender: PeerId) -> None:
+        """A peer showed a decided value."""
         ...
 
 
@@ -94,7 +95,7 @@ class Reception:
 
     async def on_decided(self, message: Decided, context: Context) -> None:
         """Take a decided value."""
-        self._listener.decided(message)
+        self._listener.decided(message, context.sender)
 
     async def on_order(self, message: Order, context: Context) -> None:
         """Take an operator's order."""

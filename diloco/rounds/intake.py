@@ -31,6 +31,7 @@ from diloco.rounds.events import (
 from diloco.rounds.hearing import with_order
 from diloco.rounds.moves import Step
 from diloco.rounds.state import State
+from diloco.rounds.statements import Vote
 from diloco.rounds.values import value_digest
 from protocol.errors import NodeError
 from protocol.messages import encode
@@ -134,8 +135,10 @@ def _on_arrived(state: State, event: Arrived, now: float) -> Step:
     state = replace(state, gone=state.gone - {sealed.sender}) if sealed.sender in state.gone else state
     here, theirs = (state.epoch, state.round), (body.epoch, body.round)
     if theirs < here:
-        answer: list[Effect] = [] if sealed.sender == state.me else [Answer(sealed.sender, *theirs)]
-        return state, answer
+        # a vote for what was decided is late and not ignorant: its sender is told with all others
+        known = isinstance(body, Vote) and body.value == state.tip.digest
+        answer: list[Effect] = [Answer(sealed.sender, *theirs)]
+        return state, [] if known or sealed.sender == state.me else answer
     if theirs > here:
         return state, [CatchUp(sealed.sender)]
     if state.finished or body.attempt >= MOST_ATTEMPTS:

@@ -466,13 +466,21 @@ class Decided:
     """A value with its certificate, or the start record.
 
     Attributes:
-        value: Encoded value.
+        value: Encoded value; where ``previous`` is given, an encoded ``round.value-delta`` to that one.
         attempt: The attempt whose votes these are.
         votes: Envelope bytes of the votes, ordered by sender. Empty for the start record.
         start: Envelope bytes of the start record or of the reset that this is, else empty.
+        previous: Digest of the value before, empty where ``value`` is whole.
+        digest: Digest of the value; it and the next two only beside ``previous``.
+        epoch: Its epoch.
+        round: Its round.
     """
 
     value: bytes = field(1, max_bytes=1048576)
     attempt: int = field(2, default=0)
     votes: tuple[bytes, ...] = field(3, default=(), max_items=64)
     start: bytes = field(4, default=b"", max_bytes=2162688)
+    previous: bytes = field(5, default=b"", max_bytes=32)
+    digest: bytes = field(6, default=b"", max_bytes=32)
+    epoch: int = field(7, default=0)
+    round: int = field(8, default=0, kind="sint64")

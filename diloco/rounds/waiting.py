@@ -44,6 +44,12 @@ def waiting(state: State, now: float) -> Waiting:
             "training", "training", f"Training on {samples_of(state.lease)} samples for round {number}."
         )
     attempt = state.attempt
+    if not any(elector.peer == state.me for elector in state.value.electorate):
+        voters = len(state.value.electorate)
+        sentence = (
+            f"Round {number}: this member has given its part, waiting for the {voters} voters to decide."
+        )
+        return Waiting("ready", "decision", sentence)
     leader = state.leader(attempt)
     if attempt in state.closes or any(a == attempt for a, _ in state.votes):
         have = max((len(v) for (a, _), v in state.votes.items() if a == attempt), default=0)

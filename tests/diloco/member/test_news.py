@@ -19,6 +19,7 @@ from diloco.rounds.certificate import Certified
 from diloco.rounds.evidence import Proof, check
 from diloco.rounds.statements import Decided, Elector, Evidence, Order, Value, Vote
 from diloco.rounds.values import value_digest
+from diloco.store.ledger import to_message
 from protocol.envelope import Sealed, seal, unseal
 from protocol.errors import Code, NodeError
 from protocol.gossip import Gossip
@@ -86,7 +87,10 @@ class Reader:
     def emit(self, kind: str, /, **fields: Any) -> None:
         self.events.append((kind, fields))
 
-    def decided(self, message: Any) -> None:
+    def tell(self, decided: Certified) -> None:
+        self.news.tell_decided(decided, to_message(decided))
+
+    def decided(self, message: Any, sender: PeerId) -> None:
         self.shown.append(message)
 
     def ordered(self, sealed: Sealed[Order]) -> None:
@@ -145,7 +149,7 @@ async def test_one_member_publishes_a_decision_and_everyone_gets_it_whole(
     bus, made = readers
     decided = certified(5)
     for reader in made:
-        reader.news.tell_decided(decided)
+        reader.tell(decided)
     await until(lambda: sum(len(reader.shown) for reader in made) == 2)
     await asyncio.sleep(0.15)  # the others' turns pass
     assert bus.published == ["run.decision"]
@@ -162,7 +166,7 @@ async def test_a_member_that_does_not_publish_is_followed_by_the_next(
     first = min(made, key=lambda reader: reader.news._turn(decided))
     for reader in made:
         if reader is not first:
-            reader.news.tell_decided(decided)
+            reader.tell(decided)
     await until(lambda: len(first.shown) == 1)
 
 
@@ -171,9 +175,9 @@ async def test_who_is_behind_asks_who_is_ahead_is_not_bothered_and_a_new_epoch_i
 ) -> None:
     _, (speaker, behind, ahead) = readers
     behind.place, ahead.place = (0, 3), (0, 9)
-    speaker.news.tell_decided(certified(5))
+    speaker.tell(certified(5))
     await until(lambda: behind.asked == [speaker.me])
-    speaker.news.tell_decided(certified(8, epoch=1))
+    speaker.tell(certified(8, epoch=1))
     await until(lambda: behind.shown and ahead.shown)
     assert ahead.asked == [] and len(ahead.shown) == 1
 
@@ -182,7 +186,7 @@ async def test_of_a_value_that_is_too_large_the_name_is_told_and_the_rest_is_ask
     readers: tuple[Bus, list[Reader]],
 ) -> None:
     _, (speaker, listener, _) = readers
-    speaker.news.tell_decided(certified(5, weight=1500))
+    speaker.tell(certified(5, weight=1500))
     await until(lambda: listener.asked == [speaker.me])
     assert listener.shown == []
 

@@ -16,7 +16,7 @@ NONE = Digest(bytes(32))
 
 
 def decided(number: int, epoch: int = 0) -> Certified:
-    value = Value(epoch=epoch, round=number, previous=b"", base=b"")
+    value = Value(epoch=epoch, round=number, previous=b"", base=NONE)
     return Certified(value, b"", bytes([epoch, number]))
 
 

@@ -37,15 +37,15 @@ def noise(number: int, round_number: int, state: OuterState) -> np.ndarray:
 class Seat:
     """One member on a node of the swarm."""
 
-    def __init__(self, crowd: "Crowd", host: Host, folder: Path) -> None:
-        self.crowd, self.host, self.folder = crowd, host, folder
+    def __init__(self, crowd: "Crowd", host: Host, folder: Path, *, seated: bool = True) -> None:
+        self.crowd, self.host, self.folder, self.seated = crowd, host, folder, seated
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.build()
 
     def build(self) -> None:
         genesis, host = self.crowd.genesis, self.host
         self.folder.mkdir(parents=True, exist_ok=True)
-        admission = Admission(peer=host.peer_id, roles=("trainer",), seat=True)
+        admission = Admission(peer=host.peer_id, roles=("trainer",), seat=self.seated)
         setting = Setting(
             genesis=genesis,
             run=genesis.run_id,
@@ -78,17 +78,24 @@ class Seat:
 
 
 class Crowd:
-    """Members of a run that has begun."""
+    """Members of a run that has begun; the first of them have seats."""
 
     def __init__(
-        self, swarm: Swarm, folder: Path, genesis: Genesis, count: int = 3, operator: Signer = OPERATOR
+        self,
+        swarm: Swarm,
+        folder: Path,
+        genesis: Genesis,
+        count: int = 3,
+        operator: Signer = OPERATOR,
+        seats: int | None = None,
     ) -> None:
         self.swarm, self.genesis, self.operator = swarm, genesis, operator
         hosts = swarm.nodes(count, run=genesis.run_id)
-        self.seats = [Seat(self, host, folder / host.name) for host in hosts]
+        vote = {host.peer_id: seats is None or number < seats for number, host in enumerate(hosts)}
+        self.seats = [Seat(self, host, folder / host.name, seated=vote[host.peer_id]) for host in hosts]
         rules = self.seats[0].member.setting.rules
         boots = {host.peer_id: host.endpoint.boot for host in hosts}
-        value = founding.make_start(rules, genesis.base, dict.fromkeys(boots, True), boots, b"\5" * 32)
+        value = founding.make_start(rules, genesis.base, vote, boots, b"\5" * 32)
         data = encode(value)
         start = seal(operator, genesis.run_id, Start(value=data))
         self.seats[0].member.found(Certified(value, data, value_digest(data), start=start.raw))
