@@ -17,6 +17,7 @@ from diloco.reduce.messages import Header
 from diloco.reduce.rebuild import rebuild
 from diloco.reduce.reduction import Reduction
 from diloco.rounds.events import Event, Held, Reduce, Reduced, Unheld
+from diloco.rounds.evidence import Proof, contradiction
 from diloco.rounds.roster import Plan
 from diloco.rounds.state import State
 from diloco.rounds.statements import Reassign, Value
@@ -38,6 +39,7 @@ class Exchange:
         auditing: Keeps what this member averages, and evidence.
         state: The round machine's state now.
         post: Gives the machine an event.
+        accused: Takes evidence.
     """
 
     def __init__(
@@ -51,10 +53,12 @@ class Exchange:
         *,
         state: Callable[[], State],
         post: Callable[[Event], None],
+        accused: Callable[[Proof], None],
     ) -> None:
         self._setting, self._holding, self._presence, self._outgoing = setting, holding, presence, outgoing
         self._state, self._post = state, post
-        self._findings = findings
+        self._findings, self._accused = findings, accused
+        holding.doubt = self._doubt
         self._reducing = ReduceSetting(
             me=setting.me,
             grid=setting.grid,
@@ -72,6 +76,7 @@ class Exchange:
             court=auditing.court,
             keep=auditing.shown.write,
             accuse=auditing.accuse,
+            doubt=self._doubt,
         )
 
     async def reduce(self, asked: Reduce) -> None:
@@ -109,6 +114,15 @@ class Exchange:
         if entries:
             await asyncio.to_thread(self._holding.store.write, which.epoch, which.round, entries, data)
         self._post(Reduced(which.epoch, which.round, attempt, entries))
+
+    def _doubt(self, one: bytes, other: bytes) -> None:
+        """An owner that signed two versions of a chunk in one attempt has proved that it lies (rule 16)."""
+        try:
+            proof = contradiction(self._reducing.unseal(one), self._reducing.unseal(other))
+        except NodeError:
+            return
+        if proof is not None:
+            self._accused(proof)
 
     def _move(self, order: Reassign) -> None:
         sealed = self._outgoing.seal(order)

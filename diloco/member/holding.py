@@ -6,7 +6,7 @@ vote and the rounds before are on disk.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing, suppress
 from datetime import timedelta
 
@@ -35,6 +35,7 @@ class Holding:
         frozen: This member's frozen contribution, while it may be pulled.
         frozen_for: The (epoch, round) for which it was promised.
         reduction: The reduce that runs or ran last in the current round.
+        doubt: Takes two headers (envelope bytes) of one chunk whose digests differ.
 
     Args:
         setting: The member's setting.
@@ -47,10 +48,12 @@ class Holding:
         self.frozen: Frozen | None = None
         self.frozen_for = (0, -1)
         self.reduction: Reduction | None = None
+        self.doubt: Callable[[bytes, bytes], None] = lambda one, other: None
         self._kept: dict[bytes, tuple[int, bytes]] = {}  # round and bytes of abandoned reduces, by digest
         self._signed: dict[
             tuple[bytes, int], tuple[int, Signed]
         ] = {}  # the same as signed, by basis and chunk
+        self._decided: dict[tuple[int, bytes], bytes] = {}  # headers of the last value, by chunk and digest
         self._change = asyncio.Condition()
 
     # ---- the current round
@@ -90,11 +93,16 @@ class Holding:
 
     def signatures(self, value: Value) -> dict[int, Signed]:
         """The chunks that a value names as their owners signed them, as far as they came here; before ``settle``."""
+        named = {(chunk, entry.digest) for chunk, entry in enumerate(value.chunks)}
+        found = {chunk: kept for chunk, kept in self._all_signed() if (chunk, kept.digest) in named}
+        self._decided = {(chunk, kept.digest): kept.frame.header for chunk, kept in found.items()}
+        return found
+
+    def _all_signed(self) -> list[tuple[int, Signed]]:
         held = [(chunk, kept) for (_, chunk), (_, kept) in self._signed.items()]
         if self.reduction is not None:
             held += self.reduction.signed.items()
-        named = {(chunk, entry.digest) for chunk, entry in enumerate(value.chunks)}
-        return {chunk: kept for chunk, kept in held if (chunk, kept.digest) in named}
+        return held
 
     def _named(self, digest: bytes) -> bytes | None:
         if self.reduction is not None and (data := self.reduction.named.get(digest)) is not None:
@@ -177,6 +185,7 @@ class Holding:
         )  # fmt: skip
         progress = self._setting.genesis.sections.deadline.progress
         wanted = set(missing)
+        others = dict(self._all_signed())  # what came of these chunks is not what the value names
         try:
             async with aclosing(self._setting.endpoint.stream(peer, question, progress=progress)) as frames:
                 async for frame in frames:
@@ -187,6 +196,8 @@ class Holding:
                         )
                     data[frame.chunk] = frame.data
                     wanted.remove(frame.chunk)
+                    if frame.header and frame.chunk in others:
+                        self.doubt(others[frame.chunk].frame.header, frame.header)
         except NodeError as error:
             self._setting.emit("bytes.refused", peer=peer, round=value.round, reason=error.sentence)
 
@@ -241,6 +252,9 @@ class Holding:
             raise NodeError(Code.WIRE_INVALID, "There are not as many digests as chunks.")
         certified = self._ledger.get(message.round)
         stored = certified.value if certified is not None and self.store.has(certified.value) else None
+        headers = self._decided | {
+            (chunk, kept.digest): kept.frame.header for chunk, kept in self._all_signed()
+        }
         for chunk, digest in zip(message.chunks, message.digests, strict=True):
             data = self._named(digest)
             known = (
@@ -250,4 +264,4 @@ class Holding:
                 with suppress(OSError):  # pruned meanwhile
                     data = await asyncio.to_thread(self.store.chunk, stored, chunk)
             if data is not None:
-                yield Frame(chunk=chunk, data=data)
+                yield Frame(chunk=chunk, data=data, header=headers.get((chunk, digest), b""))

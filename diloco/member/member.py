@@ -108,7 +108,7 @@ class Member:
         )
         self._exchange = Exchange(
             setting, self._holding, self.presence, self.outgoing, self._findings, self._auditing,
-            state=self._now, post=self.post,
+            state=self._now, post=self.post, accused=self.accused,
         )  # fmt: skip
         self._outer = Outer(
             setting, self._tasks, trainer, self._training, self._holding, applying, self._restoring,

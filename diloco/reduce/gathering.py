@@ -57,6 +57,7 @@ class Setting:
         court: Judges what a contributor sent.
         keep: Keeps exhibits of what this member averaged; takes a round, its header's digest, a chunk and the exhibits.
         accuse: Takes a round, a liar and the exhibits that show it.
+        doubt: Takes two headers (envelope bytes) of one chunk whose digests differ.
     """
 
     me: str
@@ -73,6 +74,7 @@ class Setting:
     court: Court
     keep: Callable[[int, bytes, int, Sequence[Exhibit]], None]
     accuse: Callable[[int, str, Sequence[Exhibit]], None]
+    doubt: Callable[[bytes, bytes], None]
 
 
 @dataclass(frozen=True)

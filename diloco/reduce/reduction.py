@@ -218,7 +218,10 @@ class Reduction:
         return header, sealed.sender
 
     def _take(self, frame: Frame, header: Header, signer: str = "") -> None:
-        if frame.chunk in self.frames:
+        held = self.frames.get(frame.chunk)
+        if held is not None:
+            if self._headers[frame.chunk].digest != header.digest:
+                self._setting.doubt(held.header, frame.header)
             return
         self._signers[frame.chunk] = signer or self._setting.me
         self.frames[frame.chunk] = frame

@@ -1,16 +1,20 @@
 """An owner that lies about its chunks, or does not show its work: found by real members over real gRPC."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from blake3 import blake3
 
 from diloco.codec import codec
 from diloco.reduce.evidence import judge, statement_digest
 from diloco.reduce.gathering import Gathering
-from diloco.reduce.messages import Accusation, Exhibit, PullExhibits
+from diloco.reduce.messages import Accusation, Exhibit, Frame, PullExhibits
+from diloco.reduce.reduction import Reduction
+from diloco.rounds import planning
 from protocol.envelope import seal
 from protocol.rpc import Context
 from tests.diloco.member.fleet import Fleet, Post, fleet, heavy_tailed, tiny_genesis
@@ -171,3 +175,35 @@ async def test_a_contributor_is_struck_off_by_its_own_ready(tmp_path: Path) -> N
             (evidence,) = post.of("evidence")
             assert (evidence["accused"], evidence["what"]) == (liar.peer, "false-contribution")
         assert {entry.peer for entry in crowd.chain()[-1].value.roster} == {post.peer for post in honest}
+
+
+@pytest.mark.failure_mode(38)
+async def test_an_owner_that_signs_two_versions_of_a_chunk_loses_its_seat_and_all_hold_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each that asks gets bytes of its own, one step apart, well within what a voter can check."""
+    asked = [0]
+    serve = Reduction.serve
+
+    async def twofold(self: Reduction, chunks: tuple[int, ...], *, wait: bool) -> AsyncIterator[Frame]:
+        asked[0] += self._setting.me == liar.peer
+        other = asked[0] % 2 == 0
+        async for frame in serve(self, chunks, wait=wait):
+            if self._setting.me == liar.peer and other and self.attempt.round == 1:
+                part = self._setting.grid.slice(frame.chunk)
+                data = one_step_up(frame.data, part.stop - part.start)
+                header = replace(self._headers[frame.chunk], digest=blake3(data).digest())
+                frame = replace(frame, data=data, header=self._setting.seal(header).raw)
+            yield frame
+
+    monkeypatch.setattr(Reduction, "serve", twofold)
+    async with fleet(tmp_path, 4, heavy_tailed, tiny_genesis(rounds=5), begin=False) as crowd:
+        liar = crowd.posts[1]
+        rules = liar.member.setting.rules
+        crowd.begin(lambda value: planning.leaders(rules, value)[0] != liar.peer)
+        await crowd.all_finished()
+        crowd.check_equal()
+        last = crowd.chain()[-1].value
+        assert liar.peer in last.unseated and liar.peer not in {e.peer for e in last.electorate}
+        kinds = {event["what"] for post in crowd.posts for event in post.of("evidence")}
+        assert kinds == {"two-chunks"}

@@ -39,7 +39,7 @@ async def test_a_reduce_of_a_later_round_that_moves_does_not_hold_up_what_is_mis
     ledger: Any = None
     holding = Holding(setting, store, ledger)
     holding._check_and_store = lambda value, plan, data: None  # type: ignore[method-assign]
-    later: Any = SimpleNamespace(attempt=SimpleNamespace(epoch=0, round=7), named={}, moved=0.0)
+    later: Any = SimpleNamespace(attempt=SimpleNamespace(epoch=0, round=7), named={}, signed={}, moved=0.0)
     holding.reduction = later
     value: Any = SimpleNamespace(epoch=0, round=3, chunks=[SimpleNamespace(digest=blake3(BYTES).digest())])
     async with asyncio.timeout(30):
