@@ -13,7 +13,7 @@ ARGS ?=
 # One benchmark (`codec_int8`) or one area (`codec`).
 ONLY ?=
 
-.PHONY: help setup demo test check bench eval-toploc soak fuzz rows docs format wheel clean
+.PHONY: help setup demo test check bench eval-toploc sim soak fuzz rows docs format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -56,6 +56,9 @@ bench: setup ## Run the benchmarks (ONLY=name or area); results in runs/bench
 eval-toploc: setup ## Show on a real model what proofs of inference detect (45 minutes); writes docs/toploc.md
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[eval]'
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.eval.toploc $(ARGS)
+
+sim: setup ## Simulated runs under random faults (SEEDS=200, or SEED=17 for one with its story)
+	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200)) $(ARGS)
 
 soak: setup ## Run the slow suites
 	$(BIN)/python -m pytest -m soak $(ARGS) || { status=$$?; test $$status -eq 5 && echo "There is no slow suite yet."; }

@@ -1,7 +1,8 @@
 """How the owner of a chunk turns the members' contributions into one result.
 
-Pure functions of the contributions that are included, their weights and their order (the roster's): no state
-of the owner, no clock, no thread count. So an auditor with the same contributions gets the same bytes.
+Pure functions of the contributions that are included, their weights, their clip factors and their order (the
+roster's): no state of the owner, no clock, no thread count. So an auditor with the same contributions gets the same
+bytes.
 
 The weighted mean is kept as a running one (West, 1979): the k-th contribution x with weight w moves the mean
 m by (w / W)·(x − m), where W is the exact integer sum of the weights so far. The textbook form, a sum of w·x
@@ -9,13 +10,29 @@ divided by the sum of w, rounds a constant away from itself: three equal contrib
 back changed in one value out of seven. Here a contribution equal to the mean changes nothing, whatever the
 weights. Hence one peer gets exactly what it sent, equal contributions give exactly that, and the divisor is
 always the weight that is really in.
+
+The trimmed mean and the median (Yin and others, 2018) are taken value by value. A contribution of weight w counts as w
+equal ones, so that many light contributors cannot outvote few heavy ones. Each sorts the contributions by value and
+leaves out the same weight at both ends: a fifth for the trimmed mean, all but the middle for the median. Both need
+``FEWEST`` contributions in the chunk; with fewer the plain mean is taken.
 """
 
+import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from diloco.codec import Buffer, Codec, Floats
+
+Aggregation = Literal["mean", "trimmed_mean", "median"]
+
+FEWEST = 5
+"""Contributions from which on a chunk is trimmed; of fewer too little would be left."""
+
+_TRIM = 5  # one part in so many of the weight is left out at each end of a trimmed mean
+_PART = 2**14  # values that are sorted at once, which bounds memory to 8 × contributors × this and some more
 
 
 class RunningMean:
@@ -38,12 +55,13 @@ class RunningMean:
         """The sum of the weights that are in."""
         return self._weight
 
-    def add(self, data: Buffer, weight: int) -> None:
+    def add(self, data: Buffer, weight: int, clip: float = 1.0) -> None:
         """Take one more contribution in; it must come after those before it in the roster.
 
         Args:
             data: Its encoded bytes.
             weight: Its weight, a positive integer (tokens).
+            clip: Factor of all its values, over 0 and at most 1, representable in fp32.
 
         Raises:
             NodeError: ``TRN_CODEC``: the bytes are refused; the mean is as before, and the next may be added.
@@ -53,9 +71,10 @@ class RunningMean:
             raise ValueError(f"a weight must be positive, not {weight}")
         if self._weight == 0:
             self._codec.decode_into(data, self._mean)
+            self._mean *= np.float32(clip)
         else:
             # Python divides integers of any size with one rounding; the second, to fp32, is the codec's.
-            self._codec.blend(self._mean, data, weight / (self._weight + weight))
+            self._codec.blend(self._mean, data, weight / (self._weight + weight), clip)
         self._weight += weight
 
     def result(self) -> Floats:
@@ -69,31 +88,111 @@ class RunningMean:
         return self._mean
 
 
-def mean(codec: Codec, contributions: Sequence[Buffer], weights: Sequence[int], n: int) -> Floats:
-    """Weighted mean of one chunk.
+def aggregate(
+    codec: Codec,
+    contributions: Sequence[Buffer],
+    weights: Sequence[int],
+    n: int,
+    *,
+    clips: Sequence[float] | None = None,
+    how: Aggregation = "mean",
+) -> Floats:
+    """The aggregate of one chunk.
 
     Args:
         codec: How contributions are encoded.
         contributions: Encoded bytes in roster order.
         weights: Their weights, positive integers (tokens), in the same order.
         n: Values of the chunk.
+        clips: Their clip factors in the same order; None for none.
+        how: Which aggregate; the trimmed ones need ``FEWEST`` contributions and are the mean below.
 
     Returns:
         fp32 of shape (n,).
 
     Raises:
         NodeError: ``TRN_CODEC``: a contribution is refused.
-        ValueError: No contribution, a weight that is not positive, or not one weight for each.
+        ValueError: No contribution, a weight that is not positive, or not one weight and factor for each.
     """
-    running = RunningMean(codec, n)
-    for data, weight in zip(contributions, weights, strict=True):
-        running.add(data, weight)
-    return running.result()
+    factors = [1.0] * len(contributions) if clips is None else list(clips)
+    left_out = trimmed_weight(how, weights)
+    if left_out == 0:
+        running = RunningMean(codec, n)
+        for data, weight, clip in zip(contributions, weights, factors, strict=True):
+            running.add(data, weight, clip)
+        return running.result()
+    if min(weights) <= 0 or sum(weights) >= 2**62:
+        raise ValueError(f"weights must be positive and below 2**62 together, not {min(weights)} and more")
+    for data, _, _ in zip(contributions, weights, factors, strict=True):
+        codec.check(data, n)
+    out = np.empty(n, np.float32)
+    for start in range(0, n, _PART):
+        part = out[start : start + _PART]
+        rows = np.empty((len(weights), part.size), np.float32)
+        for row, data, clip in zip(rows, contributions, factors, strict=True):
+            codec.decode_part(data, n, start, row)
+            row *= np.float32(clip)
+        part[:] = _middle(rows, np.array(weights, np.int64), left_out)
+    return out
 
 
-def reduce_chunk(codec: Codec, contributions: Sequence[Buffer], weights: Sequence[int], n: int) -> bytes:
-    """The reduced chunk: the weighted mean, encoded once. All members, the owner too, decode these bytes.
+def trimmed_weight(how: Aggregation, weights: Sequence[int]) -> int:
+    """Weight that is left out at each end of the values of one place; 0 for the plain mean."""
+    if how == "mean" or len(weights) < FEWEST:
+        return 0
+    total = sum(weights)
+    return total // _TRIM if how == "trimmed_mean" else (total - 1) // 2
 
-    Arguments and errors are those of :func:`mean`.
+
+def _middle(values: Floats, weights: npt.NDArray[np.int64], left_out: int) -> npt.NDArray[np.float64]:
+    """The running mean, in fp64 and in ascending order, of what is between the two ends, for each column."""
+    order = np.argsort(values, axis=0, kind="stable")  # equal values stay in roster order
+    ordered = np.take_along_axis(values, order, axis=0).astype(np.float64)
+    ends = np.cumsum(weights[order], axis=0)
+    last = int(weights.sum()) - left_out
+    kept = np.diff(np.clip(ends, left_out, last), axis=0, prepend=left_out)
+    mean = np.zeros(values.shape[1], np.float64)
+    sums = np.zeros(values.shape[1], np.int64)
+    for row, part in zip(ordered, kept, strict=True):
+        sums += part
+        mean += np.divide(part, sums, out=np.zeros_like(mean), where=part > 0) * (row - mean)
+    return mean
+
+
+def longest(
+    norms: Sequence[float], weights: Sequence[int], *, clips: Sequence[float], how: Aggregation = "mean"
+) -> float:
+    """The largest L2 norm that an aggregate of contributions with these norms can have.
+
+    A mean is no longer than the mean of the lengths. What is kept of a place, of weight K out of W, has a mean whose
+    square is at most the mean of all squares times W / K. A median exceeds in magnitude none of at least half of the
+    weight, so its square is at most twice the mean of all squares.
+
+    Args:
+        norms: L2 norms before clipping.
+        weights: Weights in the same order, positive.
+        clips: Clip factors in the same order.
+        how: Which aggregate.
     """
-    return codec.encode(mean(codec, contributions, weights, n))
+    clipped = [norm * clip for norm, clip in zip(norms, clips, strict=True)]
+    total, left_out = sum(weights), trimmed_weight(how, weights)
+    if left_out == 0:
+        return sum(w * v for w, v in zip(weights, clipped, strict=True)) / total
+    grows = 2.0 if how == "median" else total / (total - 2 * left_out)
+    return math.sqrt(grows * sum(w * v * v for w, v in zip(weights, clipped, strict=True)) / total)
+
+
+def reduce_chunk(
+    codec: Codec,
+    contributions: Sequence[Buffer],
+    weights: Sequence[int],
+    n: int,
+    *,
+    clips: Sequence[float] | None = None,
+    how: Aggregation = "mean",
+) -> bytes:
+    """The reduced chunk: the aggregate, encoded once. All members, the owner too, decode these bytes.
+
+    Arguments and errors are those of :func:`aggregate`.
+    """
+    return codec.encode(aggregate(codec, contributions, weights, n, clips=clips, how=how))

@@ -43,6 +43,7 @@ Duration = Annotated[
     PlainSerializer(duration_text, return_type=str),
 ]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_tuple)]
+Changeable = Literal["inner.lr", "outer.lr", "outer.momentum", "round.inner_steps"]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
@@ -182,10 +183,20 @@ class RoundSection(Section):
     """Most seats that vote."""
     codec: Literal["fp32", "fp16", "int8"] = "int8"
     """Encoding of pseudo-gradients on the wire."""
+    aggregation: Literal["mean", "trimmed_mean", "median"] = "mean"
+    """How contributions become one. `trimmed_mean` leaves out a fifth of the weight at both ends of each value,
+    `median` all but the middle: both bound what liars do, from five contributors on."""
     chunk: Annotated[int, Field(ge=256, le=2**20, multiple_of=256)] = 2**16
     """Values of one chunk of the flat layout; 2**20 suits models above about 100 million parameters."""
     checkpoint_every: Annotated[int, Field(ge=1, le=8)] = 4
     """Rounds between two checkpoints on a member's disk; the reduced bytes of the rounds between are kept too."""
+    changeable: Annotated[tuple[Changeable, ...], BeforeValidator(_tuple)] = (
+        "inner.lr",
+        "outer.lr",
+        "outer.momentum",
+        "round.inner_steps",
+    )
+    """Parameters that the operator may change while the run goes on."""
     evaluation_batches: Annotated[int, Field(ge=1, le=10_000)] = 4
     """Batches of the validation slice that one evaluation reads, always the same ones."""
 
@@ -211,7 +222,7 @@ class DeadlineSection(Section):
     """A transfer that moves no byte for so long is given up."""
     heartbeat: Duration = timedelta(seconds=2)
     """Time between signs of life."""
-    silence: Duration = timedelta(seconds=10)
+    silence: Duration = timedelta(seconds=8)
     """A peer that neither speaks nor moves bytes for so long is gone."""
     drain: Duration = timedelta(seconds=60)
     """A node that was told to stop leaves after this even if its last round is undecided."""

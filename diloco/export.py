@@ -8,10 +8,10 @@ import numpy.typing as npt
 from safetensors.numpy import save
 
 from diloco.architecture import layout_of
-from diloco.data.corpus import write_atomically
 from diloco.data.tokenizer import END
 from diloco.genesis import Genesis
 from protocol.errors import Code, NodeError
+from protocol.files import write_whole
 
 
 def export(folder_out: Path, genesis: Genesis, params: npt.NDArray[np.float32]) -> None:
@@ -53,12 +53,9 @@ def export(folder_out: Path, genesis: Genesis, params: npt.NDArray[np.float32]) 
         "tokenizer_config.json": _json(tokenizer),
         "model.safetensors": save(tensors, metadata={"format": "pt"}),
     }
-    try:
-        for name, data in files.items():
-            write_atomically(folder_out / name, data)
-            (folder_out / name).chmod(0o644)
-    except OSError as error:
-        raise NodeError(Code.STO_UNWRITABLE, f"{folder_out} cannot be written: {error.strerror}.") from None
+    for name, data in files.items():
+        write_whole(folder_out / name, [data])
+        (folder_out / name).chmod(0o644)
 
 
 def _json(value: dict[str, object]) -> bytes:

@@ -13,13 +13,14 @@ very different size; an outer step or a weighted sum with fused multiply-add doe
 import platform
 import sys
 from collections.abc import Callable
+from typing import get_args
 
 import numba
 import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
-from diloco.aggregate import reduce_chunk
+from diloco.aggregate import Aggregation, reduce_chunk
 from diloco.codec import CODECS
 from diloco.digest import state_digest
 from diloco.layout import Grid
@@ -32,6 +33,7 @@ _Floats = npt.NDArray[np.float32]
 _SIZE = 1237
 _PEERS = 3
 _WEIGHTS = (4096, 1000, 2731)
+_CLIPS = (1.0, 0.2998046875, 1.0, 0.75, 0.0625, 1.0, 1.0)
 
 GOLDEN: dict[str, str] = {
     "outer-step": "6036066289f0bdbc7b73a59861f59001",
@@ -49,6 +51,9 @@ GOLDEN: dict[str, str] = {
     "int8-decode": "5386c518520d7a1c9d8879728be72945",
     "int8-accumulate": "da79356484fc98c665e63aa6e1a18d84",
     "int8-reduce": "a9e9e3cf1ff217abf1e999a9b6c8e221",
+    "clipped-mean": "ea04f845c9be1f2467f88d0ee59fe3c1",
+    "clipped-trimmed_mean": "aa12e8e3b65948195ecd36b0e404ebf3",
+    "clipped-median": "e767c59929e128dfd1e4b3b38615051b",
 }
 """BLAKE3 of each computation's bytes, the first 16 bytes in hexadecimal."""
 
@@ -92,6 +97,8 @@ def computations() -> dict[str, Callable[[], bytes]]:
         checks[f"{name}-decode"] = lambda name=name: _decode(name)  # type: ignore[misc]
         checks[f"{name}-accumulate"] = lambda name=name: _accumulate(name)  # type: ignore[misc]
         checks[f"{name}-reduce"] = lambda name=name: _reduce(name)  # type: ignore[misc]
+    for how in get_args(Aggregation):
+        checks[f"clipped-{how}"] = lambda how=how: _clipped(how)  # type: ignore[misc]
     return checks
 
 
@@ -145,6 +152,13 @@ def _accumulate(name: str) -> bytes:
 def _reduce(name: str) -> bytes:
     one = CODECS[name]
     return reduce_chunk(one, [one.encode(pattern(peer)) for peer in range(_PEERS)], _WEIGHTS, _SIZE)
+
+
+def _clipped(how: Aggregation) -> bytes:
+    int8 = CODECS["int8"]
+    data = [int8.encode(pattern(peer)) for peer in range(len(_CLIPS))]
+    weights = [1000 + 731 * peer for peer in range(len(_CLIPS))]
+    return reduce_chunk(int8, data, weights, _SIZE, clips=_CLIPS, how=how)
 
 
 def _fingerprint(data: bytes) -> str:

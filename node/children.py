@@ -5,11 +5,9 @@ at its very start: code that runs between fork and exec of a process with thread
 """
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -17,10 +15,10 @@ from pathlib import Path
 
 import psutil
 
+from protocol.parent import die_with_parent
+
 PARENT_VARIABLE = "INTELLECT_NODE_PARENT"
 """Environment variable: the process id that a started `intellect-node` must not outlive."""
-
-_PR_SET_PDEATHSIG = 1
 
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -33,29 +31,13 @@ _THREAD_VARIABLES = (
 )
 
 
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when `parent` ends; end at once where that has happened already.
-
-    Linux sends the signal when the *thread* that started this process ends, so start children from a thread that lasts.
-
-    Args:
-        parent: Process id of the parent as the parent knew it when it started this process.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
-    if os.getppid() != parent:
-        os._exit(128 + signal.SIGKILL)
-
-
 def die_with_parent_if_asked() -> None:
     """Call `die_with_parent` when whoever started this process said so in `PARENT_VARIABLE`.
 
     The variable is removed, so that it does not reach this process's own children.
     """
     parent = os.environ.pop(PARENT_VARIABLE, "")
-    if parent.isdecimal() and sys.platform == "linux":
+    if parent.isdecimal():
         die_with_parent(int(parent))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from node.children import die_with_parent_if_asked
+from node.ledger_cli import ledger
 from node.messages_cli import messages
 from protocol.errors import CATALOGUE, Code, NodeError
 
@@ -29,6 +30,7 @@ intellect-node trains language models together with other people's machines.
   See what a node does   intellect-node status
   Stop a node            intellect-node stop
   Check this machine     intellect-node doctor
+  Read a run's ledger    intellect-node ledger show DIR
   Add a message          intellect-node messages new NAME
 
 A run file may be as short as this; docs/run.example.toml shows every key:
@@ -325,6 +327,7 @@ def _administer(folder: Path | None, do: str, **fields: str) -> int:
 
 
 app.add_typer(messages, name="messages")
+app.add_typer(ledger, name="ledger")
 
 
 @app.command()

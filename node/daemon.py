@@ -18,8 +18,7 @@ from diloco.member.admission import seats
 from diloco.member.member import Member
 from diloco.member.setting import Setting, anchor_of, codec_of, rules_of, timing_of
 from diloco.outer_state import OuterState
-from diloco.rounds.planning import Rules
-from diloco.store.files import write_whole
+from diloco.rounds.rules import Rules
 from diloco.store.ledger import Ledger
 from node import machine
 from node.children import end_descendants, worker_threads
@@ -37,7 +36,9 @@ from node.showing import Showing
 from node.status import StatusServer
 from protocol.directory import RelayService
 from protocol.errors import Code, NodeError
+from protocol.files import write_whole
 from protocol.identity import Identity
+from protocol.keeping import keep_running
 from protocol.rpc import Context, SocketMeter
 from protocol.units import Address, PeerId
 
@@ -251,7 +252,7 @@ class Daemon:
 
     def _watch_ended(self, watch: "asyncio.Future[None]") -> None:
         if not watch.cancelled() and (error := watch.exception()) is not None:
-            self._emit("task.failed", task="network", reason=f"{type(error).__name__}: {error}")
+            self._failed("network", error)
 
     async def _or_stopped(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine until it ends or this node is told to stop."""
@@ -350,7 +351,11 @@ class Daemon:
                     network.banned = frozenset(self._member.state.value.banned)
                 await asyncio.sleep(_SAMPLE_SECONDS)
 
-        await asyncio.gather(network.watch(), sample(), serve_extensions(network.endpoint, self._emit))
+        watching = keep_running(network.watch, lambda error: self._failed("network", error))
+        await asyncio.gather(watching, sample(), serve_extensions(network.endpoint, self._emit))
+
+    def _failed(self, task: str, error: BaseException) -> None:
+        self._emit("task.failed", task=task, reason=f"{type(error).__name__}: {error}")
 
     def _bytes_sent(self) -> tuple[int, int]:
         state = self._member.service.sent if self._member is not None else 0

@@ -6,11 +6,13 @@ from diloco.codec import codec
 from diloco.creation import grid_of, initial_state
 from diloco.export import export
 from diloco.genesis import Genesis
-from diloco.outer_step import outer_step
+from diloco.parameters import in_force
+from diloco.replay import replay
 from diloco.store.checkpoints import Checkpoints, Floats
 from diloco.store.ledger import Ledger
 from diloco.store.reduced import ReducedStore
 from node.joining import GENESIS_FILE, read_genesis
+from node.ledger_cli import LEDGER_FILE
 from protocol.errors import Code, NodeError
 
 
@@ -29,7 +31,7 @@ def export_node(folder: Path, to: Path) -> int:
     Raises:
         NodeError: ``STO_CORRUPT`` when the state cannot be rebuilt from what is on disk.
     """
-    if not (folder / GENESIS_FILE).exists():
+    if not (folder / GENESIS_FILE).exists() or not (folder / LEDGER_FILE).exists():
         raise NodeError(
             Code.CFG_USAGE,
             f"{folder} is not a node's data directory.",
@@ -48,7 +50,7 @@ def committed_parameters(folder: Path, genesis: Genesis) -> tuple[int, Floats]:
     Raises:
         NodeError: ``STO_CORRUPT`` when the state cannot be rebuilt from what is on disk.
     """
-    ledger = Ledger(folder / "ledger.sqlite")
+    ledger = Ledger(folder / LEDGER_FILE, read_only=True)
     tip = ledger.tip()
     target = tip.value.round + 1 if tip is not None else 0
     grid, one = grid_of(genesis), codec(genesis.sections.round.codec)
@@ -58,12 +60,11 @@ def committed_parameters(folder: Path, genesis: Genesis) -> tuple[int, Floats]:
         certified = ledger.get(number)
         if certified is None:
             raise NodeError(Code.STO_CORRUPT, f"The ledger in {folder} has no value of round {number}.")
-        outer = genesis.sections.outer
-        for part, data in zip(grid.slices(), reduced.read(certified.value), strict=False):
-            gradient = one.decode(data, part.stop - part.start)
-            outer_step(
-                params[part], momentum[part], gradient, outer.lr, outer.momentum, params[part], momentum[part]
-            )
+        outer = in_force(genesis.sections, ledger, number).outer
+        replay(
+            params, momentum, reduced.read(certified.value), grid=grid, codec=one,
+            lr=outer.lr, mu=outer.momentum, params_out=params, momentum_out=momentum,
+        )  # fmt: skip
     ledger.close()
     return target, params
 

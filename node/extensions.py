@@ -26,6 +26,7 @@ SYSTEM = (
     "diloco.member.messages",
     "diloco.member.news",
     "diloco.reduce.messages",
+    "diloco.rounds.delta",
     "diloco.rounds.statements",
     "node.messages",
     "protocol.directory.records",

@@ -9,13 +9,13 @@ from pathlib import Path
 from diloco.genesis import Genesis
 from diloco.member.admission import read_admission
 from diloco.member.setting import Emit
-from diloco.store.files import read_whole, write_whole
 from node.machine import software_version
 from node.messages import AskAdmission, AskGenesis
 from node.network import PROTOCOL, Network
 from node.roles.coordinator import Coordinator
 from protocol.directory import PeerRecord
 from protocol.errors import Code, NodeError
+from protocol.files import read_whole, write_whole
 from protocol.rpc import Endpoint
 from protocol.units import PeerId
 

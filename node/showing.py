@@ -31,6 +31,9 @@ _NOTABLE = {
 }
 
 
+_STOPPED = "This node votes and contributes nothing until it goes on."
+
+
 class Showing:
     """Keeps the status of one node up to date; ``take`` is a sink of its event log.
 
@@ -76,6 +79,9 @@ class Showing:
             self._status = replace(old, tokens_per_second=event["tokens"] / event["seconds"])
         elif event.kind == "evaluation":
             self._status = replace(old, validation_loss=event["loss"])
+        elif event.kind in ("workers.stopped", "workers.continued"):
+            trouble = "" if event.kind == "workers.continued" else f"{event['reason']} {_STOPPED}"
+            self._status = replace(old, trouble=trouble)
         elif event.kind in _NOTABLE:
             text = _NOTABLE[event.kind].format_map(_Lenient(event.fields))
             self._status = replace(old, recent=(*old.recent, text)[-_RECENT:])
@@ -100,7 +106,8 @@ class Showing:
         if self.member is None or state is None:
             return status
         members = tuple(elector.peer for elector in state.value.electorate) + state.value.members
-        status = replace(status, round=state.round, attempt=state.attempt, members=members)
+        evidence = tuple(proof.sentence for proof in self.member.evidence[-_RECENT:])
+        status = replace(status, round=state.round, attempt=state.attempt, members=members, evidence=evidence)
         if status.phase != "draining":
             now = self.member.waiting()
             status = replace(status, phase=now.phase, reason=now.reason, sentence=now.sentence)

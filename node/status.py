@@ -50,6 +50,8 @@ class NodeStatus:
         tokens_per_second: Of this node's own training.
         bytes_sent: All bytes to sockets since the start.
         reach: How others reach this node, for people.
+        trouble: What is wrong with this node itself and lasts, for people.
+        evidence: What members signed that no honest one can have signed, a sentence each.
         paths: The way to each member: "direct", "punched" or "relayed"; empty for one not yet dialled.
     """
 
@@ -79,6 +81,8 @@ class NodeStatus:
     multiaddrs: tuple[str, ...] = ()
     recent: tuple[str, ...] = ()
     reach: str = ""
+    trouble: str = ""
+    evidence: tuple[str, ...] = ()
     paths: dict[str, str] = field(default_factory=dict)
 
 

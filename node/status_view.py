@@ -22,6 +22,8 @@ def render(status: NodeStatus, now: float) -> str:
     lines.append(f"  doing    {status.phase}{_reason(status)}{_times(status, now)}")
     if status.sentence:
         lines.append(f"           {status.sentence}")
+    if status.trouble:
+        lines.append(f"  trouble  {status.trouble}")
     if status.missing:
         lines.append(f"  waits for {', '.join(map(short, status.missing))}")
     if status.next:
@@ -34,6 +36,7 @@ def render(status: NodeStatus, now: float) -> str:
     if status.reach:
         lines.append(f"  reached  {status.reach}")
     lines += [f"  join by  {address}" for address in status.multiaddrs]
+    lines += [f"  evidence {sentence}" for sentence in status.evidence]
     if status.recent:
         lines.append("  recent")
         lines += [f"           {happening}" for happening in status.recent]

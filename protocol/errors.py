@@ -61,6 +61,7 @@ class Code(StrEnum):
     RND_DIVERGED = "E-RND-004"
     RND_CHUNK = "E-RND-005"
     RND_BANNED = "E-RND-006"
+    RND_EVIDENCE = "E-RND-007"
     # training: worker, data, model
     TRN_NOT_FINITE = "E-TRN-001"
     TRN_WORKER_DIED = "E-TRN-002"
@@ -68,6 +69,7 @@ class Code(StrEnum):
     TRN_GOLDEN = "E-TRN-004"
     TRN_CODEC = "E-TRN-005"
     TRN_MODEL = "E-TRN-006"
+    TRN_WORKER_STOPPED = "E-TRN-007"
     # storage
     STO_LOCKED = "E-STO-001"
     STO_UNWRITABLE = "E-STO-002"
@@ -261,6 +263,11 @@ CATALOGUE: dict[Code, Entry] = {
         "The node is banned from the run",
         "Ask the run's operator, who can lift the ban: intellect-node admin unban PEER.",
     ),
+    Code.RND_EVIDENCE: Entry(
+        False,
+        "What a member shows of its work, or against another member, proves nothing",
+        "Nothing: nobody is believed without proof, and who cannot show what it averaged owns no chunks for some rounds.",
+    ),
     Code.TRN_NOT_FINITE: Entry(
         True,
         "Training produced NaN or infinity",
@@ -284,6 +291,11 @@ CATALOGUE: dict[Code, Entry] = {
     Code.TRN_CODEC: Entry(False, "Encoded values are not valid", "Nothing: the chunk is refused."),
     Code.TRN_MODEL: Entry(
         False, "The model cannot be built", "Correct the [model] section as the sentence says."
+    ),
+    Code.TRN_WORKER_STOPPED: Entry(
+        True,
+        "A worker process is stopped",
+        "Let it go on with `kill -CONT` and its process id; until then the node votes and contributes nothing.",
     ),
     Code.STO_LOCKED: Entry(
         False, "The data directory is in use", "Stop the other node, or use another --dir."

@@ -29,10 +29,10 @@ from typing import Any
 from blake3 import blake3
 
 from protocol.errors import Code, NodeError
+from protocol.files import read_exactly
 from protocol.identity import Signer, Verifier
 from protocol.units import PeerId
 from shardcast import limits
-from shardcast.files import read_exactly
 from shardcast.names import check_name, check_version
 
 SCHEMA = 1

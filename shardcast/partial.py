@@ -16,8 +16,8 @@ from pathlib import Path
 from blake3 import blake3
 
 from protocol.errors import Code, NodeError
+from protocol.files import read_exactly, storage_error, sync_folder
 from shardcast.expect import Plan
-from shardcast.files import read_exactly, storage_error, sync_folder
 from shardcast.manifest import Shard
 
 

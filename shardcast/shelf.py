@@ -20,7 +20,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from protocol.errors import Code, NodeError
-from shardcast.files import read_exactly, storage_error, sync_folder, write_whole
+from protocol.files import read_exactly, storage_error, sync_folder, write_whole
 from shardcast.manifest import Manifest
 from shardcast.names import check_name
 
@@ -142,7 +142,7 @@ class Shelf:
                         f"{path} has {path.stat().st_size} bytes, its manifest says {manifest.size}.",
                     )
                 _link(path, data)
-                write_whole(marker, manifest.raw)
+                write_whole(marker, [manifest.raw])
             except OSError as error:
                 raise storage_error(error, path) from error
             self._objects[manifest.name] = _Object(manifest, data)

@@ -66,8 +66,19 @@ class Codec(ABC):
         """
 
     @abstractmethod
-    def blend(self, mean: Floats, data: Buffer, ratio: float) -> None:
-        """``mean += ratio * (decoded - mean)`` in fp32, each operation rounded separately.
+    def decode_part(self, data: Buffer, n: int, start: int, out: Floats) -> None:
+        """Decode the ``out.size`` values from ``start`` on, of ``n`` that have passed :meth:`check`.
+
+        Args:
+            data: The encoded bytes of all ``n`` values.
+            n: How many they are.
+            start: A multiple of ``limits.BLOCK``.
+            out: Flat fp32; ends at a multiple of ``limits.BLOCK`` or with the last value.
+        """
+
+    @abstractmethod
+    def blend(self, mean: Floats, data: Buffer, ratio: float, clip: float = 1.0) -> None:
+        """``mean += ratio * (clip * decoded - mean)`` in fp32, each operation rounded separately.
 
         Raises:
             NodeError: ``TRN_CODEC``, see :meth:`check`; ``mean`` is untouched then.

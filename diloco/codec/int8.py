@@ -53,10 +53,17 @@ class Int8Codec(Codec):
         scales, levels = self._parts(data, total.size)
         kernels.accumulate_int8(flat(total), scales, levels, np.float32(weight))
 
-    def blend(self, mean: Floats, data: Buffer, ratio: float) -> None:
+    def blend(self, mean: Floats, data: Buffer, ratio: float, clip: float = 1.0) -> None:
         """See :meth:`Codec.blend`."""
         scales, levels = self._parts(data, mean.size)
-        kernels.blend_int8(flat(mean), scales, levels, np.float32(ratio))
+        kernels.blend_int8(flat(mean), scales, levels, np.float32(ratio), np.float32(clip))
+
+    def decode_part(self, data: Buffer, n: int, start: int, out: Floats) -> None:
+        """See :meth:`Codec.decode_part`."""
+        first = start // BLOCK
+        scales = aligned(data, np.float32, _blocks(n))[first : first + _blocks(out.size)]
+        levels = np.frombuffer(data, np.int8, out.size, _blocks(n) * _SCALE_BYTES + start)
+        kernels.decode_int8(scales, levels, flat(out))
 
     def _parts(self, data: Buffer, n: int) -> tuple[Floats, npt.NDArray[np.int8]]:
         """Checked scales and levels."""

@@ -125,9 +125,9 @@ def accumulate_int8(total: _Floats, scales: _Floats, levels: _Bytes, weight: np.
             block_total[i] = block_total[i] + weight * (np.float32(block_levels[i]) * scale)
 
 
-@kernel(types.void(FLOATS_OUT, FLOATS, BYTES, types.float32))
-def blend_int8(mean: _Floats, scales: _Floats, levels: _Bytes, ratio: np.float32) -> None:
-    """Mean += ratio * (level * scale - mean)."""
+@kernel(types.void(FLOATS_OUT, FLOATS, BYTES, types.float32, types.float32))
+def blend_int8(mean: _Floats, scales: _Floats, levels: _Bytes, ratio: np.float32, clip: np.float32) -> None:
+    """Mean += ratio * (clip * (level * scale) - mean)."""
     for block in range(scales.size):
         scale = scales[block]
         start = block * BLOCK
@@ -135,7 +135,7 @@ def blend_int8(mean: _Floats, scales: _Floats, levels: _Bytes, ratio: np.float32
         block_levels = levels[start:stop]
         block_mean = mean[start:stop]
         for i in range(block_mean.size):
-            difference = np.float32(block_levels[i]) * scale - block_mean[i]
+            difference = clip * (np.float32(block_levels[i]) * scale) - block_mean[i]
             block_mean[i] = block_mean[i] + ratio * difference
 
 
@@ -146,8 +146,8 @@ def accumulate_floats(total: _Floats, values: _Floats, weight: np.float32) -> No
         total[i] = total[i] + weight * values[i]
 
 
-@kernel(types.void(FLOATS_OUT, FLOATS, types.float32))
-def blend_floats(mean: _Floats, values: _Floats, ratio: np.float32) -> None:
-    """Mean += ratio * (value - mean)."""
+@kernel(types.void(FLOATS_OUT, FLOATS, types.float32, types.float32))
+def blend_floats(mean: _Floats, values: _Floats, ratio: np.float32, clip: np.float32) -> None:
+    """Mean += ratio * (clip * value - mean)."""
     for i in range(mean.size):
-        mean[i] = mean[i] + ratio * (values[i] - mean[i])
+        mean[i] = mean[i] + ratio * (clip * values[i] - mean[i])

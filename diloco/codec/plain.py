@@ -38,9 +38,14 @@ class FloatCodec(Codec):
         """See :meth:`Codec.accumulate`."""
         kernels.accumulate_floats(flat(total), self._values(data, total.size), np.float32(weight))
 
-    def blend(self, mean: Floats, data: Buffer, ratio: float) -> None:
+    def blend(self, mean: Floats, data: Buffer, ratio: float, clip: float = 1.0) -> None:
         """See :meth:`Codec.blend`."""
-        kernels.blend_floats(flat(mean), self._values(data, mean.size), np.float32(ratio))
+        values = self._values(data, mean.size)
+        kernels.blend_floats(flat(mean), values, np.float32(ratio), np.float32(clip))
+
+    def decode_part(self, data: Buffer, n: int, start: int, out: Floats) -> None:
+        """See :meth:`Codec.decode_part`."""
+        np.copyto(flat(out), aligned(data, self._dtype, n)[start : start + out.size])
 
     def _values(self, data: Buffer, n: int) -> Floats:
         """Checked values as fp32."""

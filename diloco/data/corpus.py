@@ -7,7 +7,6 @@ where the digest agrees; what differs it gets from members and stores under its 
 import ast
 import os
 import sysconfig
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from blake3 import blake3
 from diloco.config import DataSection
 from diloco.genesis import CorpusFile, Genesis
 from protocol.errors import Code, NodeError
+from protocol.files import write_whole
 
 TOPICS = "pydoc_data/topics.py"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".py")
@@ -135,7 +135,7 @@ class Corpus:
             raise NodeError(
                 Code.TRN_DATA, f"The bytes offered as {file.name} are not what the genesis names."
             )
-        write_atomically(self._folder / file.digest, data)
+        write_whole(self._folder / file.digest, [data])
 
     def documents(self, part: str, progress: Callable[[str], None] | None = None) -> Iterator[str]:
         """The texts of one part, "train" or "validation", in genesis order, in pieces of bounded length."""
@@ -187,19 +187,6 @@ def documents_of(name: str, data: bytes) -> Iterator[str]:
                 end = end if end > start else start + LARGEST_PIECE
             yield each[start:end]
             start = end
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees all of it or nothing; the folder is made when needed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _topics(source: str) -> list[str]:

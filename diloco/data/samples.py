@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
-from diloco.data.corpus import Corpus, write_atomically
+from diloco.data.corpus import Corpus
 from diloco.data.tokenizer import END, load_tokenizer
 from diloco.genesis import Genesis
 from protocol.errors import Code, NodeError
+from protocol.files import write_whole
 
 _HEADER = struct.Struct(
     "<8sQQQ32s"
@@ -55,7 +56,7 @@ def load_tokens(genesis: Genesis, corpus: Corpus, folder: Path) -> Tokens:
         train, validation = (_tokenize(genesis, corpus, part, dtype) for part in ("train", "validation"))
         body = train.tobytes() + validation.tobytes()
         head = _HEADER.pack(_MAGIC, dtype.itemsize, len(train), len(validation), blake3(body).digest())
-        write_atomically(path, head + body)
+        write_whole(path, [head, body])
         tokens = Tokens(train, validation)
     shortest = min(len(tokens.train), len(tokens.validation))
     if shortest < genesis.sections.model.context + 1:

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from blake3 import blake3
 
-from diloco.rounds.planning import Seat
+from diloco.rounds.rules import Seat
 from protocol.envelope import Sealed, seal, unseal
 from protocol.errors import Code, NodeError
 from protocol.identity import Signer, Verifier, verify

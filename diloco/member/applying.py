@@ -1,6 +1,6 @@
 """Taking the outer step of a decided round: every member decodes the same bytes and computes the same bits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,8 +8,11 @@ import numpy as np
 from diloco import digest
 from diloco.member.setting import Setting
 from diloco.outer_state import OuterState
-from diloco.outer_step import outer_step
+from diloco.parameters import in_force
+from diloco.replay import replay
 from diloco.store.checkpoints import Checkpoints
+from diloco.store.ledger import Ledger
+from protocol.errors import NodeError
 from protocol.units import Digest
 
 
@@ -22,12 +25,14 @@ class Applied:
         digest: State digest.
         parameters: Digest of the outer parameters alone.
         momentum: Digest of the outer momentum alone.
+        leaves: Digests of the chunks, whose tree gives ``digest``.
     """
 
     round: int
     digest: Digest
     parameters: Digest
     momentum: Digest
+    leaves: tuple[Digest, ...]
 
 
 class Applying:
@@ -37,21 +42,34 @@ class Applying:
         setting: The member's setting.
         state: The outer state.
         checkpoints: Where checkpoints go.
+        ledger: Certified values, which say what the operator changed.
+
+    Attributes:
+        described: Digests of the state in memory, None while that is being replaced.
     """
 
-    def __init__(self, setting: Setting, state: OuterState, checkpoints: Checkpoints) -> None:
-        self._setting, self._state, self._checkpoints = setting, state, checkpoints
+    def __init__(self, setting: Setting, state: OuterState, checkpoints: Checkpoints, ledger: Ledger) -> None:
+        self._setting, self._state, self._checkpoints, self._ledger = setting, state, checkpoints, ledger
+        self.described: Applied | None = None
 
     def describe(self) -> Applied:
         """Digests of the current state."""
-        state = self._state
+        state, grid = self._state, self._setting.grid
         params, momentum = state.params, state.momentum
-        return Applied(
+        leaves = digest.leaves(params, momentum, grid)
+        self.described = Applied(
             state.round,
-            digest.state_digest(state.round, params, momentum, self._setting.grid),
+            digest.digest_of_leaves(state.round, leaves, grid),
             digest.parameters_digest(params),
             digest.momentum_digest(momentum),
+            leaves,
         )
+        return self.described
+
+    def _flip(self, round_number: int) -> Applied:
+        self.described = None
+        self._state.flip(round_number)
+        return self.describe()
 
     def apply(self, round_number: int, chunks: Sequence[bytes]) -> Applied:
         """Take the outer step of a round.
@@ -70,31 +88,42 @@ class Applying:
             raise ValueError(f"round {round_number} cannot be applied to the state of round {state.round}")
         params, momentum = state.params, state.momentum
         params_out, momentum_out = state.back()
-        outer, codec = self._setting.genesis.sections.outer, self._setting.codec
-        if not chunks:
-            params_out[:] = params
-            momentum_out[:] = momentum
-        for part, data in zip(self._setting.grid.slices(), chunks, strict=False):
-            gradient = codec.decode(data, part.stop - part.start)
-            outer_step(
-                params[part],
-                momentum[part],
-                gradient,
-                outer.lr,
-                outer.momentum,
-                params_out[part],
-                momentum_out[part],
-            )
-        state.flip(round_number + 1)
-        applied = self.describe()
+        outer = in_force(self._setting.genesis.sections, self._ledger, round_number).outer
+        replay(
+            params, momentum, chunks, grid=self._setting.grid, codec=self._setting.codec,
+            lr=outer.lr, mu=outer.momentum, params_out=params_out, momentum_out=momentum_out,
+        )  # fmt: skip
+        applied = self._flip(round_number + 1)
         if (round_number + 1) % self._setting.genesis.sections.round.checkpoint_every == 0:
-            self._checkpoints.write(round_number + 1, state.params, state.momentum, applied.digest)
+            self._keep(applied)
         return applied
+
+    def _keep(self, applied: Applied) -> None:
+        """Write a checkpoint; where that fails the one before and the reduced bytes since still give the state."""
+        try:
+            self._checkpoints.write(applied.round, self._state.params, self._state.momentum, applied.digest)
+        except NodeError as error:
+            self._setting.emit(
+                "checkpoint.failed", code=str(error.code), round=applied.round, reason=error.sentence
+            )
 
     def load(self, round_number: int, params: np.ndarray, momentum: np.ndarray) -> Applied:
         """Replace the state by one that was restored or downloaded, already verified."""
         params_out, momentum_out = self._state.back()
         params_out[:] = params
         momentum_out[:] = momentum
-        self._state.flip(round_number)
-        return self.describe()
+        return self._flip(round_number)
+
+    def replace(self, chunks: Mapping[int, bytes]) -> Applied:
+        """Replace some chunks of the current state.
+
+        Args:
+            chunks: Bytes by index in the chunk grid: parameters, then momentum, little-endian fp32.
+        """
+        params, momentum = self._state.back()
+        params[:] = self._state.params
+        momentum[:] = self._state.momentum
+        for chunk, data in chunks.items():
+            part, values = self._setting.grid.slice(chunk), np.frombuffer(data, dtype="<f4")
+            params[part], momentum[part] = values[: values.size // 2], values[values.size // 2 :]
+        return self._flip(self._state.round)

@@ -1,6 +1,9 @@
 """How a member begins: the chain of decided rounds, the state after its tip, and what it had promised before."""
 
 import asyncio
+from contextlib import suppress
+
+from blake3 import blake3
 
 from diloco.member.applying import Applied
 from diloco.member.chain import Chain
@@ -8,12 +11,15 @@ from diloco.member.restoring import Restoring
 from diloco.member.setting import Setting
 from diloco.member.telling import Telling
 from diloco.rounds.certificate import Certified
-from diloco.rounds.state import Ballot, State
+from diloco.rounds.moves import persist
+from diloco.rounds.recovery import recover
+from diloco.rounds.state import State
 from diloco.rounds.waiting import Waiting
 from protocol.errors import Code, NodeError
 
 _LOOK = 0.5  # seconds between questions
 _PAUSE = 1.0  # seconds after a failure
+_BEACON_KEY = b"intellect-node beacon key 1\0"  # its signature is secret, and the same at each start
 _BAN_PATIENCE = 10.0  # seconds in which a banned node that starts asks whether it still is
 
 
@@ -45,7 +51,20 @@ async def begin(
             _check_not_banned(setting, tip)
     if tip.value.round >= 0:
         await asyncio.to_thread(restoring.offer, tip.value)
-    return _first_state(setting, chain, tip), applied
+    promise = chain.ledger.promise()
+    state = recover(
+        setting.me, setting.rules, setting.timing, boot=setting.endpoint.boot, tip=tip,
+        beacon_key=blake3(setting.endpoint.identity.sign(_BEACON_KEY)).digest(),
+        admission=setting.admission, promise=promise, now=setting.clock(),
+    )  # fmt: skip
+    if promise is None and not state.abstains:
+        with suppress(
+            NodeError
+        ):  # a full disk; before its first promise is written a member says nothing anyway
+            chain.ledger.save_promise(
+                persist(state)
+            )  # the vote record begins: from now on its loss is noticed
+    return state, applied
 
 
 async def _find_chain(setting: Setting, chain: Chain, telling: Telling) -> Certified:
@@ -67,28 +86,3 @@ def _check_not_banned(setting: Setting, tip: Certified) -> None:
     """End here: nobody gives a banned node what its state lacks."""
     if setting.me in tip.value.banned:
         raise NodeError(Code.RND_BANNED, f"The run's operator banned this node ({setting.me}).")
-
-
-def _first_state(setting: Setting, chain: Chain, tip: Certified) -> State:
-    """The machine's state after a tip, with the promise and the vote that are on disk (rules 5 and 9)."""
-    me, now, value = setting.me, setting.clock(), tip.value
-    promise = chain.ledger.promise()
-    promised, ballot = -1, None
-    if promise is not None and (promise.epoch, promise.round) == (value.epoch, value.round + 1):
-        promised = promise.promised
-        if promise.voted_attempt:
-            ballot = Ballot(promise.voted_attempt - 1, promise.voted_value, promise.voted_close)
-    return State(
-        me=me,
-        rules=setting.rules,
-        timing=setting.timing,
-        boot=setting.endpoint.boot,
-        tip=tip,
-        admission=setting.admission,
-        abstains=promise is None and value.round >= 0 and any(e.peer == me for e in value.electorate),
-        promised=promised,
-        recovered=promised,
-        ballot=ballot,
-        began=now,
-        attempt_began=now,
-    )

@@ -1,16 +1,17 @@
 """The chain of certified values: taken from the ledger on disk, asked of peers, verified link by link."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import timedelta
 
 from diloco.member.messages import AskLedger
 from diloco.member.setting import Setting
-from diloco.rounds.certificate import Certified, certify
-from diloco.rounds.planning import parse_value, value_digest
-from diloco.rounds.statements import START_ROUND, Decided, Reset, Start, Value, Vote
+from diloco.rounds.certificate import Certified
+from diloco.rounds.delta import apply_delta, encode_delta
+from diloco.rounds.proofs import Proofs
+from diloco.rounds.statements import START_ROUND, Decided
 from diloco.store.ledger import Ledger, to_message
-from protocol.envelope import unseal
 from protocol.errors import Code, NodeError
 from protocol.rpc import Context
 from protocol.units import PeerId
@@ -28,50 +29,17 @@ class Chain:
 
     def __init__(self, setting: Setting, ledger: Ledger) -> None:
         self._setting, self.ledger = setting, ledger
+        genesis = setting.genesis
+        self._proofs = Proofs(setting.run, genesis.operator, genesis.base, setting.endpoint.verifier)
 
     @property
     def tip(self) -> Certified | None:
         """The newest certified value here."""
         return self.ledger.tip()
 
-    def read_start(self, raw: bytes) -> Certified:
-        """Verify a start record: the operator's signature, this run, the genesis' initial state.
-
-        Raises:
-            NodeError: ``WIRE_SIGNATURE`` and others of the envelope; ``RND_CHAIN`` when it is not of this run.
-        """
-        genesis = self._setting.genesis
-        sealed = unseal(raw, run=self._setting.run, expect=Start, verifier=self._setting.endpoint.verifier)
-        if sealed.sender != genesis.operator:
-            raise NodeError(
-                Code.RND_CHAIN, "The start record is not signed by the run's operator.", peer=sealed.sender
-            )
-        data = sealed.message.value
-        value = _parsed(data)
-        run = bytes.fromhex(self._setting.run)
-        if (value.epoch, value.round, value.previous, value.base) != (0, START_ROUND, run, genesis.base):
-            raise NodeError(Code.RND_CHAIN, "The start record does not begin this run.")
-        return Certified(value, data, value_digest(data), start=raw)
-
     def read_reset(self, tip: Certified, raw: bytes) -> Certified:
-        """Verify a reset: the operator's signature, a later epoch, a last value that this member's chain has.
-
-        Raises:
-            NodeError: ``RND_CHAIN`` and those of the envelope.
-        """
-        sealed = unseal(raw, run=self._setting.run, expect=Reset, verifier=self._setting.endpoint.verifier)
-        if sealed.sender != self._setting.genesis.operator:
-            raise NodeError(
-                Code.RND_CHAIN, "A reset is not signed by the run's operator.", peer=sealed.sender
-            )
-        data = sealed.message.value
-        value = _parsed(data)
-        last = tip if tip.value.round == value.round else self.ledger.get(value.round)
-        if value.epoch <= tip.value.epoch or last is None or last.digest != value.previous:
-            raise NodeError(
-                Code.RND_CHAIN, f"The reset to epoch {value.epoch} does not follow this member's chain."
-            )
-        return Certified(value, data, value_digest(data), start=raw)
+        """Verify a reset that follows this member's chain, see ``Proofs.reset``."""
+        return self._proofs.reset(tip, raw, self.ledger.get)
 
     def read(self, tip: Certified | None, decided: Decided) -> Certified:
         """Verify that a message holds the certified value after ``tip``.
@@ -79,7 +47,7 @@ class Chain:
         Raises:
             NodeError: ``RND_CHAIN``, ``RND_CERTIFICATE`` or one of the envelope.
         """
-        certified = self._read(tip, decided)
+        certified = self._proofs.follow(tip, self._whole(tip, decided), self.ledger.get)
         anchor = self._setting.anchor
         here = (
             anchor is not None
@@ -92,14 +60,31 @@ class Chain:
             )
         return certified
 
-    def _read(self, tip: Certified | None, decided: Decided) -> Certified:
-        if decided.start:
-            return self.read_start(decided.start) if tip is None else self.read_reset(tip, decided.start)
-        if tip is None:
-            raise NodeError(Code.RND_CHAIN, "The chain does not begin with a start record.")
-        verifier = self._setting.endpoint.verifier
-        votes = [unseal(raw, run=self._setting.run, expect=Vote, verifier=verifier) for raw in decided.votes]
-        return certify(tip.value, tip.digest, decided.value, decided.attempt, votes)
+    def _whole(self, tip: Certified | None, decided: Decided) -> Decided:
+        """The message with the whole value, which may have come as a delta to ``tip``."""
+        if not decided.previous or decided.start:
+            return decided
+        if tip is None or decided.previous != tip.digest:
+            raise NodeError(Code.RND_CHAIN, f"A delta to round {decided.round} does not start from here.")
+        value = apply_delta(self._setting.rules, tip.value, tip.digest, decided.value, decided.digest)
+        return replace(decided, value=value, previous=b"", digest=b"", epoch=0, round=0)
+
+    def brief(self, before: Certified | None, certified: Certified) -> Decided:
+        """A decided value as one takes it who has the value before: a delta where that is shorter."""
+        whole = to_message(certified)
+        if before is None or certified.start or certified.value.previous != before.digest:
+            return whole
+        try:
+            delta = encode_delta(self._setting.rules, before.value, certified.value)
+        except NodeError:  # larger than a message may be
+            return whole
+        if len(delta) >= len(certified.data):
+            return whole
+        value = certified.value
+        return replace(
+            whole, value=delta, previous=before.digest, digest=certified.digest, epoch=value.epoch,
+            round=value.round,
+        )  # fmt: skip
 
     async def ask(self, peer: PeerId, tip: Certified | None, limit: int = 100) -> list[Certified]:
         """The verified values that follow ``tip``, from one peer; empty when it has none.
@@ -111,7 +96,7 @@ class Chain:
         if tip is None:
             question = AskLedger(round=START_ROUND - 1, limit=limit)
         else:
-            question = AskLedger(epoch=tip.value.epoch, round=tip.value.round, limit=limit)
+            question = AskLedger(epoch=tip.value.epoch, round=tip.value.round, limit=limit, digest=tip.digest)
         async with aclosing(self._setting.endpoint.stream(peer, question, progress=_PROGRESS)) as answers:
             async for decided in answers:
                 tip = self.read(tip, decided)
@@ -146,12 +131,13 @@ class Chain:
 
     async def on_ask_ledger(self, message: AskLedger, context: Context) -> AsyncIterator[Decided]:
         """Answer with certified values."""
-        for certified in self.ledger.after(message.epoch, message.round, min(message.limit, 100)):
-            yield to_message(certified)
+        for decided in self.since(message.epoch, message.round, message.limit, message.digest):
+            yield decided
 
-
-def _parsed(data: bytes) -> Value:
-    try:
-        return parse_value(data)
-    except ValueError as error:
-        raise NodeError(Code.RND_CHAIN, f"A value cannot be read: {error}.") from error
+    def since(self, epoch: int, round_number: int, limit: int, digest: bytes = b"") -> Iterator[Decided]:
+        """What was decided after a round; in deltas for one who has that round's value, of this digest."""
+        before = self.ledger.get(round_number) if digest else None
+        before = before if before is not None and before.digest == digest else None
+        for certified in self.ledger.after(epoch, round_number, min(limit, 100)):
+            yield self.brief(before, certified)
+            before = certified

@@ -6,7 +6,7 @@ vote and the rounds before are on disk.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing, suppress
 from datetime import timedelta
 
@@ -15,9 +15,9 @@ from blake3 import blake3
 from diloco.member.setting import Setting
 from diloco.reduce.checks import check_reduced
 from diloco.reduce.contribution import Frozen
-from diloco.reduce.messages import Frame, PullContribution, PullNamed, PullReduced
-from diloco.reduce.reduction import Reduction
-from diloco.rounds.planning import Plan
+from diloco.reduce.messages import Frame, PullContribution, PullNamed, PullReduced, PullSigned
+from diloco.reduce.reduction import Reduction, Signed
+from diloco.rounds.roster import Plan
 from diloco.rounds.statements import Value
 from diloco.store.ledger import Ledger
 from diloco.store.reduced import ReducedStore
@@ -35,6 +35,7 @@ class Holding:
         frozen: This member's frozen contribution, while it may be pulled.
         frozen_for: The (epoch, round) for which it was promised.
         reduction: The reduce that runs or ran last in the current round.
+        doubt: Takes two headers (envelope bytes) of one chunk whose digests differ.
 
     Args:
         setting: The member's setting.
@@ -47,7 +48,12 @@ class Holding:
         self.frozen: Frozen | None = None
         self.frozen_for = (0, -1)
         self.reduction: Reduction | None = None
+        self.doubt: Callable[[bytes, bytes], None] = lambda one, other: None
         self._kept: dict[bytes, tuple[int, bytes]] = {}  # round and bytes of abandoned reduces, by digest
+        self._signed: dict[
+            tuple[bytes, int], tuple[int, Signed]
+        ] = {}  # the same as signed, by basis and chunk
+        self._decided: dict[tuple[int, bytes], bytes] = {}  # headers of the last value, by chunk and digest
         self._change = asyncio.Condition()
 
     # ---- the current round
@@ -67,6 +73,8 @@ class Holding:
         if reduction is not None:
             number = reduction.attempt.round
             self._kept |= {digest: (number, data) for digest, data in reduction.named.items()}
+            for chunk, signed in reduction.signed.items():
+                self._signed[reduction.basis, chunk] = number, signed
             await reduction.close()
 
     async def settle(self, round_number: int) -> None:
@@ -74,11 +82,40 @@ class Holding:
         if self.reduction is not None and self.reduction.attempt.round <= round_number:
             await self.abandon()
         self._kept = {digest: kept for digest, kept in self._kept.items() if kept[0] > round_number}
+        self._signed = {place: kept for place, kept in self._signed.items() if kept[0] > round_number}
+
+    def signed(self, basis: bytes) -> dict[int, Frame]:
+        """The reduced chunks on a basis that are held with their owners' signatures, from whatever attempt."""
+        held = {chunk: kept.frame for (of, chunk), (_, kept) in self._signed.items() if of == basis}
+        if self.reduction is not None and self.reduction.basis == basis:
+            held |= self.reduction.frames
+        return held
+
+    def signatures(self, value: Value) -> dict[int, Signed]:
+        """The chunks that a value names as their owners signed them, as far as they came here; before ``settle``."""
+        named = {(chunk, entry.digest) for chunk, entry in enumerate(value.chunks)}
+        found = {chunk: kept for chunk, kept in self._all_signed() if (chunk, kept.digest) in named}
+        self._decided = {(chunk, kept.digest): kept.frame.header for chunk, kept in found.items()}
+        return found
+
+    def _all_signed(self) -> list[tuple[int, Signed]]:
+        held = [(chunk, kept) for (_, chunk), (_, kept) in self._signed.items()]
+        if self.reduction is not None:
+            held += self.reduction.signed.items()
+        return held
 
     def _named(self, digest: bytes) -> bytes | None:
         if self.reduction is not None and (data := self.reduction.named.get(digest)) is not None:
             return data
         return self._kept[digest][1] if digest in self._kept else None
+
+    def missing(self, value: Value) -> list[int]:
+        """Chunks of a value whose bytes are not in memory here."""
+        return [chunk for chunk, entry in enumerate(value.chunks) if self._named(entry.digest) is None]
+
+    def keep(self, round_number: int, chunks: Iterable[bytes]) -> None:
+        """Hold reduced chunks of a round, by digest, until the round is decided."""
+        self._kept |= {blake3(data).digest(): (round_number, data) for data in chunks}
 
     async def gather(self, value: Value, plan: Plan | None, holders: list[PeerId]) -> list[bytes]:
         """Every chunk that a value names, checked and durable on disk.
@@ -137,7 +174,8 @@ class Holding:
     def _check_and_store(self, value: Value, plan: Plan | None, data: list[bytes]) -> None:
         for chunk, (entry, part) in enumerate(zip(value.chunks, data, strict=True)):
             size = self._setting.rules.chunk_sizes[chunk]
-            check_reduced(part, entry, chunk, plan, self._setting.codec, size)
+            rules = self._setting.rules
+            check_reduced(part, entry, chunk, plan, self._setting.codec, size, rules.aggregation)
         self.store.write(value.epoch, value.round, value.chunks, data)
 
     async def _ask(self, peer: PeerId, value: Value, missing: list[int], data: dict[int, bytes]) -> None:
@@ -147,6 +185,7 @@ class Holding:
         )  # fmt: skip
         progress = self._setting.genesis.sections.deadline.progress
         wanted = set(missing)
+        others = dict(self._all_signed())  # what came of these chunks is not what the value names
         try:
             async with aclosing(self._setting.endpoint.stream(peer, question, progress=progress)) as frames:
                 async for frame in frames:
@@ -157,6 +196,8 @@ class Holding:
                         )
                     data[frame.chunk] = frame.data
                     wanted.remove(frame.chunk)
+                    if frame.header and frame.chunk in others:
+                        self.doubt(others[frame.chunk].frame.header, frame.header)
         except NodeError as error:
             self._setting.emit("bytes.refused", peer=peer, round=value.round, reason=error.sentence)
 
@@ -198,12 +239,22 @@ class Holding:
         async for frame in reduction.serve(message.chunks, wait=message.wait):
             yield frame
 
+    async def on_pull_signed(self, message: PullSigned, context: Context) -> AsyncIterator[Frame]:
+        """Stream reduced chunks on a basis with their signatures; skip what is not here."""
+        held = self.signed(message.basis)
+        for chunk in message.chunks:
+            if chunk in held:
+                yield held[chunk]
+
     async def on_pull_named(self, message: PullNamed, context: Context) -> AsyncIterator[Frame]:
         """Stream reduced chunks by digest, from memory or disk; skip what is not here."""
         if len(message.digests) != len(message.chunks):
             raise NodeError(Code.WIRE_INVALID, "There are not as many digests as chunks.")
         certified = self._ledger.get(message.round)
         stored = certified.value if certified is not None and self.store.has(certified.value) else None
+        headers = self._decided | {
+            (chunk, kept.digest): kept.frame.header for chunk, kept in self._all_signed()
+        }
         for chunk, digest in zip(message.chunks, message.digests, strict=True):
             data = self._named(digest)
             known = (
@@ -213,4 +264,4 @@ class Holding:
                 with suppress(OSError):  # pruned meanwhile
                     data = await asyncio.to_thread(self.store.chunk, stored, chunk)
             if data is not None:
-                yield Frame(chunk=chunk, data=data)
+                yield Frame(chunk=chunk, data=data, header=headers.get((chunk, digest), b""))

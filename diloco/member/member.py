@@ -1,21 +1,25 @@
 """One member of a run: feeds the round machine with what happens, and carries out what it asks for."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 from diloco.member.applying import Applying
+from diloco.member.auditing import Auditing
 from diloco.member.beginning import begin
 from diloco.member.chain import Chain
 from diloco.member.exchange import Exchange
+from diloco.member.findings import Findings
 from diloco.member.holding import Holding
 from diloco.member.leaving import leave
-from diloco.member.mail import Mail
 from diloco.member.messages import Heartbeat
 from diloco.member.news import News
 from diloco.member.outer import Outer
+from diloco.member.outgoing import Outgoing
 from diloco.member.presence import Presence
+from diloco.member.promising import Promising
 from diloco.member.reception import Reception
+from diloco.member.repairing import Repairing
 from diloco.member.restoring import Restoring
 from diloco.member.setting import REPEAT, TICK, Setting, Tasks, Trainer
 from diloco.member.telling import Telling, belongs
@@ -25,6 +29,7 @@ from diloco.reduce.contribution import Frozen
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import (
     Abandon,
+    Accuse,
     Answer,
     Arrived,
     CatchUp,
@@ -33,6 +38,7 @@ from diloco.rounds.events import (
     Decision,
     Effect,
     Event,
+    EvidenceCame,
     Fetch,
     Gone,
     Note,
@@ -47,6 +53,7 @@ from diloco.rounds.events import (
     Tick,
     Trained,
 )
+from diloco.rounds.evidence import Proof
 from diloco.rounds.machine import advance
 from diloco.rounds.state import State
 from diloco.rounds.statements import Decided, Lease, Order, Ready, Vote
@@ -54,7 +61,7 @@ from diloco.rounds.waiting import Waiting, waiting
 from diloco.store.checkpoints import Checkpoints
 from diloco.store.ledger import Ledger, to_message
 from diloco.store.reduced import ReducedStore
-from protocol.envelope import Sealed, seal
+from protocol.envelope import Sealed
 from protocol.errors import Code, NodeError
 from protocol.units import PeerId
 from shardcast.service import Service, attach
@@ -81,37 +88,47 @@ class Member:
         reduced = ReducedStore(setting.folder / "reduced", sizes)
         shelf = Shelf(setting.folder / "shelf")
         self._tasks = Tasks(self._failed)
-        self._mail = Mail(setting, self._tasks)
         self._chain = Chain(setting, self.ledger)
         self._holding = Holding(setting, reduced, self.ledger)
-        applying = Applying(setting, state, checkpoints)
+        applying = Applying(setting, state, checkpoints, self.ledger)
         self._restoring = Restoring(setting, state, applying, self.ledger, checkpoints, reduced, shelf)
         self._training = Training(setting, trainer, state, self._trained)
         self._telling = Telling(setting)
         deadline = setting.genesis.sections.deadline
         self.presence = Presence(
-            setting, interval=deadline.heartbeat, silence=deadline.silence, describe=self._heartbeat,
-            seen=self._seen, gone=self._gone,
+            setting, interval=deadline.heartbeat, silence=deadline.silence, listener=self
+        )
+        self.outgoing = Outgoing(
+            setting, self._tasks, self._chain,
+            dead=lambda peer: peer in self.presence.dead, state=lambda: self.state,
         )  # fmt: skip
+        self._findings = Findings(setting, state=self._now, post=self.post)
+        self._auditing = Auditing(
+            setting, self._tasks, self._findings, self.presence, self.outgoing, state=lambda: self.state
+        )
         self._exchange = Exchange(
-            setting, self._holding, self.presence, self._mail,
-            state=self._now, audience=self._audience, seal=self._seal, post=self.post,
+            setting, self._holding, self.presence, self.outgoing, self._findings, self._auditing,
+            state=self._now, post=self.post, accused=self.accused,
         )  # fmt: skip
         self._outer = Outer(
             setting, self._tasks, trainer, self._training, self._holding, applying, self._restoring,
-            self.ledger,
+            Repairing(setting, state, applying), self.ledger,
             state=self._now, holders=self._exchange.holders, post=self.post,
         )  # fmt: skip
         self.service: Service = attach(setting.endpoint, shelf)
-        Reception(setting.endpoint, self._holding, self._chain, self.presence, self._exchange, self)
+        Reception(
+            setting.endpoint, self._holding, self._chain, self.presence, self._exchange, self._auditing, self
+        )
         self._news = News(setting, self._tasks, self)
+        setting.endpoint.handle(self._news.on_evidence)
+        self._promising = Promising(self.ledger.save_promise, self._say, self._abstain)
         self.state: State | None = None
         self.started = asyncio.Event()
         self.finished = self._outer.finished
         self.left = asyncio.Event()
         self.banned = asyncio.Event()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._answered: dict[str, float] = {}
+        self._recall_evidence()
         self._asking: set[PeerId] = set()
 
     # ---- life
@@ -122,7 +139,7 @@ class Member:
             self.state, applied = await begin(self.setting, self._chain, self._restoring, self._telling)
             self.setting.emit("member.joined", round=self.state.round)
             self._outer.begin(applied)
-            self._tasks.spawn(self.presence.run(), "presence")
+            self._tasks.keep(self.presence.run, "presence")
             self._tasks.spawn(self._outer.run(), "applying")
             self._tasks.spawn(self._tick(), "clock")
             self._tasks.spawn(self._repeat(), "repeating")
@@ -165,8 +182,8 @@ class Member:
         """The epoch and round this member is in, None before it has begun."""
         return None if self.state is None else (self.state.epoch, self.state.round)
 
-    def decided(self, message: Decided) -> None:
-        """Someone showed a decided value.
+    def decided(self, message: Decided, sender: PeerId) -> None:
+        """A peer showed a decided value.
 
         Raises:
             NodeError: It is a start record, which this member waits for, and does not hold.
@@ -174,6 +191,10 @@ class Member:
         if self.state is None:
             if self.ledger.tip() is None and message.start:
                 self.ledger.append(self._chain.read(None, message))
+            return
+        if message.previous and message.previous != self.state.tip.digest:
+            if (message.epoch, message.round) > (self.state.epoch, self.state.round):
+                self.catch_up(sender)
             return
         try:
             certified = self._chain.read(self.state.tip, message)
@@ -189,10 +210,48 @@ class Member:
         if sealed.message.number > self.state.value.order_number:
             self.post(OrderCame(sealed))
 
+    def accused(self, proof: Proof) -> None:
+        """Verified evidence against a member came."""
+        self.post(EvidenceCame(proof))
+
+    def concerns(self, peer: str) -> bool:
+        """Whether a peer has or may get a place in the run."""
+        state = self.state
+        known = (
+            set() if state is None else {e.peer for e in state.value.electorate} | set(state.value.members)
+        )
+        return peer in known or peer in set(self.setting.peers())
+
+    def keep(self, proof: Proof, by: PeerId) -> None:
+        """Evidence is new here: it outlives this process, and what this member has found out is told to all."""
+        try:
+            self.ledger.keep_evidence(proof.evidence)
+        except NodeError as error:
+            self.setting.emit("evidence.lost", code=str(error.code), reason=error.sentence)
+        if by == self.setting.me and self.state is not None:
+            self.outgoing.tell_everyone(self.outgoing.seal(proof.evidence))
+
+    def _recall_evidence(self) -> None:
+        """What was found out before this process began still costs the seat."""
+        for raw in self.ledger.evidence():
+            try:
+                proof = self.setting.rules.check_evidence(raw)
+            except NodeError as error:
+                self.setting.emit("evidence.lost", code=str(error.code), reason=error.sentence)
+                continue
+            self._news.remember(proof)
+            self.accused(proof)
+
+    @property
+    def evidence(self) -> tuple[Proof, ...]:
+        """Verified evidence against members."""
+        return tuple(self._news.evidence.values())
+
     def give_order(self, sealed: Sealed[Order]) -> None:
-        """Take an order and give it to all members."""
+        """Take an order and give it to the voters; by gossip all members hear of it."""
         self.ordered(sealed)
-        self._tell_all(sealed)
+        for peer in self.outgoing.voters():
+            self.outgoing.tell(peer, sealed)
         self._news.tell_ordered(sealed)
 
     def give_reset(self, raw: bytes) -> None:
@@ -204,25 +263,41 @@ class Member:
         assert self.state is not None
         certified = self._chain.read_reset(self.state.tip, raw)
         self.post(ResetCame(certified))
-        self._tell_all(self._seal(to_message(certified)))
+        self.outgoing.tell_everyone(self.outgoing.seal(to_message(certified)))
 
-    def _renew(self, certified: Certified) -> None:
+    def _renew(self, before: Certified, certified: Certified) -> None:
         value = certified.value
-        self._mail.settle()
+        self.outgoing.settle()
+        self._promising.forget()
         self.setting.emit(
             "reset", epoch=value.epoch, round=value.round, value=certified.digest.hex(),
             electorate=[e.peer for e in value.electorate],
         )  # fmt: skip
         self._outer.renew(certified)
-        self._news.tell_decided(certified)
+        self._spread(before, certified)
 
-    def _seen(self, peer: PeerId) -> None:
+    def seen(self, peer: PeerId) -> None:
+        """A peer is alive that was not."""
         self.setting.emit("peer.seen", peer=peer)
         self.post(Seen(peer))
-        if self.state is not None:
-            self._mail.repeat([peer])  # it may have missed what was said before it came
+        self.outgoing.again(peer)
 
-    def _gone(self, peer: PeerId, why: str) -> None:
+    def moved(self, peer: PeerId) -> None:
+        """A peer came to another round or attempt; if it is this member's, what it heard before is told again."""
+        beat = self.presence.heard[peer]
+        if (beat.epoch, beat.round) == self.place:
+            self.outgoing.again(peer)
+
+    def circle(self) -> Collection[PeerId]:
+        """To whom this member gives signs of life unasked."""
+        return self.outgoing.circle()
+
+    def expects(self, peer: PeerId) -> bool:
+        """Whether a peer that is silent ought to give signs of life."""
+        return self.outgoing.expects(peer)
+
+    def gone(self, peer: PeerId, why: str) -> None:
+        """A peer is believed dead."""
         self.setting.emit("peer.gone", peer=peer, why=why)
         self.post(Gone(peer))
 
@@ -236,6 +311,7 @@ class Member:
 
     def _take(self, event: Event) -> None:
         assert self.state is not None
+        before = self.state.tip
         try:
             self.state, effects = advance(self.state, event, self.setting.clock())
         except (
@@ -245,23 +321,19 @@ class Member:
                 raise
             self._failed(f"statement of {event.sealed.sender}", error)
             return
-        silent = False
         for effect in effects:
-            if silent and isinstance(effect, Say):
-                continue
             try:
-                self._carry_out(effect)
-            except NodeError as error:  # what cannot be written is not said: the node abstains
-                self.setting.emit("abstain", code=str(error.code), reason=error.sentence)
-                silent = True
+                self._carry_out(effect, before)
+            except NodeError as error:
+                self._abstain(error)
         self._outer.work()
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effect: Effect, before: Certified) -> None:
         match effect:
             case Persist():
-                self.ledger.save_promise(effect)
+                self._promising.persist(effect)
             case Say(body):
-                self._say(body)
+                self._promising.say(body)
             case Reduce():
                 self._tasks.spawn(self._exchange.reduce(effect), f"reduce {effect.attempt}")
             case Abandon():
@@ -269,27 +341,30 @@ class Member:
             case Fetch(value, plan):
                 self._tasks.spawn(self._exchange.fetch(value, plan), "fetch")
             case Commit(certified, spent):
-                self._commit(certified, spent)
+                self._commit(before, certified, spent)
+                before = certified
             case Renew(certified):
-                self._renew(certified)
+                self._renew(before, certified)
             case Answer(peer, epoch, round_number):
-                self._answer(PeerId(peer), epoch, round_number)
+                self.outgoing.answer(PeerId(peer), epoch, round_number)
             case CatchUp(peer):
                 self.catch_up(PeerId(peer))
             case Resync(base):
                 self._tasks.spawn(self._outer.resync(base), "resync")
+            case Accuse(proof):
+                self._news.accuse(proof, self.setting.me)
             case Note(kind, fields):
                 self.setting.emit(kind, **dict(fields))
+
+    def _abstain(self, error: NodeError) -> None:
+        self.setting.emit("abstain", code=str(error.code), reason=error.sentence)
 
     def _now(self) -> State:
         assert self.state is not None
         return self.state
 
-    def _seal(self, body: Any) -> Sealed[Any]:
-        return seal(self.setting.endpoint.identity, self.setting.run, body)
-
     def _say(self, body: Any) -> None:
-        sealed = self._seal(body)
+        sealed = self.outgoing.seal(body)
         if isinstance(body, Ready):
             if body.commitment:
                 self._holding.frozen_for = (body.epoch, body.round)
@@ -297,22 +372,12 @@ class Member:
         elif isinstance(body, Vote):
             self.setting.emit("vote", round=body.round, attempt=body.attempt, value=body.value.hex())
         self.post(Arrived(sealed))
-        self._mail.say(sealed, self._audience())
+        self.outgoing.say(sealed)
 
-    def _audience(self) -> Iterable[PeerId]:
-        """Everyone who is to hear of the round: voters, members, and admitted peers that may want to enter."""
-        assert self.state is not None
-        value = self.state.value
-        named = {PeerId(e.peer) for e in value.electorate} | {PeerId(peer) for peer in value.members}
-        return (named | set(self.setting.peers())) - {self.setting.me}
-
-    def _tell_all(self, sealed: Sealed[Any]) -> None:
-        for peer in self._audience():
-            self._mail.tell(peer, sealed)
-
-    def _commit(self, certified: Certified, spent: bool) -> None:
+    def _commit(self, before: Certified, certified: Certified, spent: bool) -> None:
         value = certified.value
-        self._mail.settle()
+        self.outgoing.settle()
+        self._promising.forget()
         assert self.state is not None
         if self.state.contribution is None:
             self._holding.frozen = None
@@ -321,21 +386,19 @@ class Member:
             roster=[entry.peer for entry in value.roster], tokens=value.tokens, partial_tokens=value.partial_tokens,
             electorate=[e.peer for e in value.electorate], spent=spent,
         )  # fmt: skip
+        self._auditing.decided(value, self._holding.signatures(value))
         self._outer.decide(certified)
-        self._tell_all(self._seal(to_message(certified)))
-        self._news.tell_decided(certified)
+        self._spread(before, certified)
         if self.setting.me in value.banned:
             self.setting.emit("banned", code=str(Code.RND_BANNED), round=value.round)
             self.banned.set()
 
-    def _answer(self, peer: PeerId, epoch: int, round_number: int) -> None:
-        """Send a peer that is behind the certificates since, at most once a second."""
-        now = self.setting.clock()
-        if now - self._answered.get(peer, -1.0) < 1.0:
-            return
-        self._answered[peer] = now
-        for certified in self.ledger.after(epoch, round_number - 1, 8):
-            self._mail.tell(peer, self._seal(to_message(certified)))
+    def _spread(self, before: Certified, certified: Certified) -> None:
+        """Pass a decided value on, unless most others are further already."""
+        here = (certified.value.epoch, certified.value.round + 1)
+        ahead = [(beat.epoch, beat.round) > here for beat in self.presence.heard.values()]
+        if 2 * sum(ahead) <= len(ahead):
+            self._news.tell_decided(certified, self.outgoing.decided(before, certified))
 
     def catch_up(self, peer: PeerId) -> None:
         """Ask a peer that is ahead for the certificates since; few at a time, so that a silent one holds up nobody."""
@@ -359,6 +422,7 @@ class Member:
     async def _tick(self) -> None:
         while True:
             self.post(Tick())
+            self._promising.retry()
             state = self.state
             assert state is not None
             self._telling.phase(self.waiting(), state.round, state.attempt)
@@ -370,7 +434,7 @@ class Member:
     async def _repeat(self) -> None:
         while True:
             await asyncio.sleep(REPEAT.total_seconds())
-            self._mail.repeat(self._audience())
+            self.outgoing.repeat()
 
     def waiting(self) -> Waiting:
         """What this member does or waits for now."""
@@ -380,7 +444,8 @@ class Member:
             return Waiting("draining", "acknowledgements", "Waiting for the others to have the last round.")
         return waiting(self.state, self.setting.clock())
 
-    def _heartbeat(self) -> Heartbeat | None:
+    def heartbeat(self) -> Heartbeat | None:
+        """What this member says with its signs of life."""
         if self.state is None:
             return None
         return self._telling.heartbeat(self.state, self.waiting(), self._training.share, self._outer.reached)

@@ -14,14 +14,12 @@ from blake3 import blake3
 
 from diloco.member.setting import Setting, Tasks
 from diloco.rounds.certificate import Certified
-from diloco.rounds.statements import Decided, Order, Vote
-from diloco.store.ledger import to_message
+from diloco.rounds.evidence import Proof, contradiction
+from diloco.rounds.statements import Decided, Evidence, Order, Vote
 from protocol.envelope import Sealed, unseal
-from protocol.errors import Code, NodeError
-from protocol.identity import Verifier, verify
 from protocol.messages import decode, encode, field, topic
 from protocol.rpc import Context
-from protocol.units import PeerId, RunId
+from protocol.units import PeerId
 
 _WHOLE = 60 * 1024
 """A decided value with its certificate travels whole up to this size; of a larger one only its name does."""
@@ -30,7 +28,6 @@ _TURN = timedelta(milliseconds=300)
 """Members publish a decision one after the other, this far apart, until one of them is heard."""
 
 _REMEMBERED = 1024
-_TWO_VOTES = "two-votes"
 
 
 @topic("run.decision", version=1, max_bytes="64 KiB", rate="20/s", audience="member")
@@ -61,43 +58,19 @@ class OperatorOrder:
     order: bytes = field(1, max_bytes=1536)
 
 
-@topic("run.evidence", version=1, max_bytes="16 KiB", rate="2/s", audience="member")
-class Evidence:
-    """Statements that one honest member cannot both have signed.
+@topic("run.evidence", version=1, max_bytes="64 KiB", rate="2/s", audience="member")
+class Accusation:
+    """Statements that one honest member cannot both have signed, where they are short enough to be published.
 
     Attributes:
-        kind: What they show: ``two-votes`` in one attempt, by a dishonest voter or a node that runs twice.
+        kind: What they show.
         accused: Who signed them.
         statements: The statements (envelope bytes).
     """
 
     kind: str = field(1, max_bytes=32)
     accused: str = field(2, max_bytes=64)
-    statements: tuple[bytes, ...] = field(3, max_items=4, max_bytes=4096)
-
-
-def check_evidence(evidence: Evidence, run: RunId, verifier: Verifier = verify) -> str:
-    """What a piece of evidence shows, in a sentence.
-
-    Raises:
-        NodeError: ``E-WIRE-004`` if it shows nothing, or one of the envelope.
-    """
-    if evidence.kind != _TWO_VOTES or len(evidence.statements) != 2:
-        raise NodeError(Code.WIRE_INVALID, f"Evidence of an unknown kind came: {evidence.kind!r}.")
-    one, other = (unseal(raw, run=run, expect=Vote, verifier=verifier) for raw in evidence.statements)
-    if one.sender != evidence.accused or not _contradict(one, other):
-        raise NodeError(
-            Code.WIRE_INVALID, f"The statements shown against {evidence.accused} do not contradict."
-        )
-    vote = one.message
-    return (
-        f"{evidence.accused} voted for two values in round {vote.round}, attempt {vote.attempt}: it is dishonest, or "
-        "its data directory runs on two machines."
-    )
-
-
-def _contradict(one: Sealed[Vote], other: Sealed[Vote]) -> bool:
-    return _place(one) == _place(other) and one.message.value != other.message.value
+    statements: tuple[bytes, ...] = field(3, max_items=4, max_bytes=32768)
 
 
 def _place(vote: Sealed[Vote]) -> tuple[PeerId, int, int, int]:
@@ -113,12 +86,24 @@ class Listener(Protocol):
         """The epoch and round it is in, None before it has begun."""
         ...
 
-    def decided(self, message: Any) -> None:
-        """Someone showed a decided value."""
+    def decided(self, message: Decided, sender: PeerId) -> None:
+        """A peer showed a decided value."""
         ...
 
     def ordered(self, sealed: Sealed[Order]) -> None:
         """The operator's order came."""
+        ...
+
+    def concerns(self, peer: str) -> bool:
+        """Whether evidence against a peer is of interest: keys of strangers cost nothing."""
+        ...
+
+    def keep(self, proof: Proof, by: PeerId) -> None:
+        """Evidence is new here, shown by somebody or found out by this member itself."""
+        ...
+
+    def accused(self, proof: Proof) -> None:
+        """Verified evidence came."""
         ...
 
     def catch_up(self, peer: PeerId) -> None:
@@ -139,29 +124,29 @@ class News:
         self._setting, self._tasks, self._listener = setting, tasks, listener
         self._heard: OrderedDict[bytes, None] = OrderedDict()
         self._votes: OrderedDict[tuple[PeerId, int, int, int], Sealed[Vote]] = OrderedDict()
-        self.evidence: OrderedDict[str, Evidence] = OrderedDict()
+        self.evidence: OrderedDict[str, Proof] = OrderedDict()
         handlers: tuple[Callable[..., Any], ...] = (
             self.on_decision,
             self.on_operator_order,
-            self.on_evidence,
+            self.on_accusation,
         )
         for handler in handlers:
             setting.endpoint.handle(handler)
 
     # ---- telling
 
-    def tell_decided(self, certified: Certified) -> None:
-        """Publish a decided value when it is this member's turn and nobody did before."""
+    def tell_decided(self, certified: Certified, decided: Decided) -> None:
+        """Publish a decided value, as it travels, when it is this member's turn and nobody did before."""
         if self._setting.endpoint.gossip is not None and certified.digest not in self._heard:
-            self._tasks.spawn(self._tell_decided(certified), "publishing a decision")
+            self._tasks.spawn(self._tell_decided(certified, decided), "publishing a decision")
 
-    async def _tell_decided(self, certified: Certified) -> None:
+    async def _tell_decided(self, certified: Certified, decided: Decided) -> None:
         value = certified.value
         await asyncio.sleep(self._turn(certified) * _TURN.total_seconds())
         if certified.digest in self._heard:
             return
         self._remember(certified.digest)
-        whole = encode(to_message(certified))
+        whole = encode(decided)
         await self._publish(
             Decision(
                 epoch=value.epoch,
@@ -188,10 +173,30 @@ class News:
         first = self._votes.setdefault(_place(sealed), sealed)
         if len(self._votes) > _REMEMBERED:
             self._votes.popitem(last=False)
-        if _contradict(first, sealed) and sealed.sender not in self.evidence:
-            evidence = Evidence(kind=_TWO_VOTES, accused=sealed.sender, statements=(first.raw, sealed.raw))
-            self._take(evidence, self._setting.me)
-            self._tasks.spawn(self._publish(evidence), "publishing evidence")
+        proof = contradiction(first, sealed)
+        if proof is not None:
+            self.accuse(proof, self._setting.me)
+            self._listener.accused(proof)
+
+    def accuse(self, proof: Proof, by: PeerId) -> None:
+        """Write evidence down, and publish what this member itself has found out."""
+        evidence = proof.evidence
+        if evidence.accused in self.evidence:
+            return
+        self.remember(proof)
+        self._listener.keep(proof, by)
+        self._setting.emit(
+            "evidence", accused=evidence.accused, what=evidence.kind, sentence=proof.sentence, shown_by=by
+        )
+        if by == self._setting.me and sum(map(len, evidence.statements)) <= _WHOLE:
+            news = Accusation(kind=evidence.kind, accused=evidence.accused, statements=evidence.statements)
+            self._tasks.spawn(self._publish(news), "publishing evidence")
+
+    def remember(self, proof: Proof) -> None:
+        """Evidence that need not be told any more."""
+        self.evidence[proof.accused] = proof
+        if len(self.evidence) > _REMEMBERED:
+            self.evidence.popitem(last=False)
 
     async def _publish(self, message: Any) -> None:
         endpoint = self._setting.endpoint
@@ -210,7 +215,7 @@ class News:
         # the value that begins an epoch has the round of the last one before it
         is_next = mine is None or message.epoch > mine[0] or message.round == mine[1]
         if message.decided and is_next:
-            self._listener.decided(decode(Decided, message.decided))
+            self._listener.decided(decode(Decided, message.decided), context.sender)
         elif mine is not None:
             self._listener.catch_up(context.sender)
 
@@ -219,19 +224,25 @@ class News:
         verifier = self._setting.endpoint.verifier
         self._listener.ordered(unseal(message.order, run=self._setting.run, expect=Order, verifier=verifier))
 
-    async def on_evidence(self, message: Evidence, context: Context) -> None:
-        """Check evidence and write it down."""
-        if message.accused not in self.evidence:
-            self._take(message, context.sender)
+    async def on_accusation(self, message: Accusation, context: Context) -> None:
+        """Check evidence, write it down, and give it to the round machine.
 
-    def _take(self, evidence: Evidence, by: PeerId) -> None:
-        sentence = check_evidence(evidence, self._setting.run, self._setting.endpoint.verifier)
-        self.evidence[evidence.accused] = evidence
-        if len(self.evidence) > _REMEMBERED:
-            self.evidence.popitem(last=False)
-        self._setting.emit(
-            "evidence", accused=evidence.accused, what=evidence.kind, sentence=sentence, shown_by=by
-        )
+        Raises:
+            NodeError: It shows nothing.
+        """
+        evidence = Evidence(kind=message.kind, accused=message.accused, statements=message.statements)
+        await self.on_evidence(evidence, context)
+
+    async def on_evidence(self, message: Evidence, context: Context) -> None:
+        """As ``on_accusation``, from the member that found it out.
+
+        Raises:
+            NodeError: It shows nothing.
+        """
+        if message.accused not in self.evidence and self._listener.concerns(message.accused):
+            proof = self._setting.rules.check_evidence(encode(message))
+            self.accuse(proof, context.sender)
+            self._listener.accused(proof)
 
     def _remember(self, digest: bytes) -> None:
         self._heard[digest] = None

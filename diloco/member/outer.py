@@ -10,9 +10,11 @@ from collections.abc import Callable
 
 from diloco.member.applying import Applied, Applying
 from diloco.member.holding import Holding
+from diloco.member.repairing import Repairing
 from diloco.member.restoring import Restoring
 from diloco.member.setting import Setting, Tasks, Trainer
 from diloco.member.training import Training
+from diloco.parameters import changed
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Contribution, Event, StateReady, Tick, Trained
 from diloco.rounds.state import State
@@ -35,6 +37,7 @@ class Outer:
         holding: Gets the bytes of decided rounds.
         applying: Takes outer steps.
         restoring: Restores the state from disk and peers.
+        repairing: Mends the state in memory.
         ledger: Where certified values go.
         state: The round machine's state now.
         holders: Who may hold the bytes of a round, best first.
@@ -54,6 +57,7 @@ class Outer:
         holding: Holding,
         applying: Applying,
         restoring: Restoring,
+        repairing: Repairing,
         ledger: Ledger,
         *,
         state: Callable[[], State],
@@ -62,6 +66,7 @@ class Outer:
     ) -> None:
         self._setting, self._tasks, self._trainer, self._training = setting, tasks, trainer, training
         self._holding, self._applying, self._restoring = holding, applying, restoring
+        self._repairing = repairing
         self._ledger = ledger
         self._state, self._holders, self._post = state, holders, post
         self._workers = asyncio.Lock()
@@ -105,6 +110,11 @@ class Outer:
         began = clock()
         await self._store()
         while self._stands(value) and (self._applied is None or self._applied.round <= value.round):
+            here = self._applied
+            if here is not None and here.round == value.round and here.digest != value.base:
+                self._say_diverged(value.round, value.base)
+                await self._restore()
+                break
             try:
                 chunks = await self._holding.gather(value, None, self._holders(value.round))
                 self._applied = await asyncio.to_thread(self._applying.apply, value.round, chunks)
@@ -155,13 +165,25 @@ class Outer:
 
     async def resync(self, base: bytes) -> None:
         """This member's state differs from the quorum's: restore it anew (rule 12)."""
-        self._setting.emit(
-            "diverged", code=str(Code.RND_DIVERGED), round=self._state().round, base=base.hex()
-        )
+        self._say_diverged(self._state().round, base)
         async with self._workers:
             await self._training.interrupt()
-            await self._restore(base)
+            if not await self._repaired(base):
+                await self._restore(base)
         self._ready()
+
+    async def _repaired(self, base: bytes) -> bool:
+        """Whether the chunks that differ could be had from members that are at the same round."""
+        number = self._state().round
+        try:
+            self._applied = await self._repairing.repair(number, base, self._holders(number))
+            return True
+        except NodeError as error:
+            self._setting.emit("repair.failed", code=str(error.code), round=number, reason=error.sentence)
+            return False
+
+    def _say_diverged(self, round_number: int, base: bytes) -> None:
+        self._setting.emit("diverged", code=str(Code.RND_DIVERGED), round=round_number, base=base.hex())
 
     async def _restore(self, base: bytes | None = None) -> None:
         """Restore the state after the tip, however long it takes; with the workers held."""
@@ -202,7 +224,7 @@ class Outer:
                 self._tasks.spawn(self._finish(), "finishing")
             return
         lease = state.lease
-        if lease is None or state.contribution is not None:
+        if lease is None or state.contribution is not None or state.value.paused:
             return
         share = self._training.share
         if state.leaving:
@@ -214,7 +236,8 @@ class Outer:
             self._evaluated, self._evaluating = state.round, True
             self._tasks.spawn(self._evaluate(state.round), "evaluation")
         else:
-            self._training.begin(lease, state.round)
+            inner = changed(self._setting.genesis.sections, state.value.parameters).inner
+            self._training.begin(lease, state.round, inner.lr)
 
     def _evaluates(self, state: State) -> bool:
         """One voter evaluates each round, in turn."""

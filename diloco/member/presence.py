@@ -1,8 +1,10 @@
 """Who is alive: heartbeats out, signs of life in, all on this member's own monotonic clock."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Collection
+from dataclasses import replace
 from datetime import timedelta
+from typing import Protocol
 
 from diloco.member.messages import Goodbye, Heartbeat
 from diloco.member.setting import Setting
@@ -11,38 +13,59 @@ from protocol.rpc import Context
 from protocol.units import PeerId
 
 _REFUSALS_TO_DEATH = 2
+_LOOK = timedelta(milliseconds=250)
+
+
+class Listener(Protocol):
+    """The member whose presence this is."""
+
+    def heartbeat(self) -> Heartbeat | None:
+        """What it says now; None while there is nothing to say."""
+        ...
+
+    def circle(self) -> Collection[PeerId]:
+        """To whom it gives signs of life unasked."""
+        ...
+
+    def expects(self, peer: PeerId) -> bool:
+        """Whether a peer that is silent ought to give signs of life."""
+        ...
+
+    def seen(self, peer: PeerId) -> None:
+        """A peer is alive that was not."""
+        ...
+
+    def moved(self, peer: PeerId) -> None:
+        """A peer came to another round or attempt."""
+        ...
+
+    def gone(self, peer: PeerId, why: str) -> None:
+        """A peer is believed dead."""
+        ...
 
 
 class Presence:
     """Tells the member who came and who is gone.
 
-    A peer is gone when its port refuses two heartbeats running, when it says goodbye, or when it has been silent for
-    ``silence``; moving bytes count as a sign of life.
+    A member tells those of its circle that it lives; who is told and has another circle answers. A peer is gone when
+    its port refuses two heartbeats running, when it says goodbye, or when it has been silent for ``silence``; moving
+    bytes count as a sign of life.
 
     Args:
         setting: The member's setting.
         interval: Time between heartbeats.
         silence: How long a peer may be silent.
-        describe: Makes this member's heartbeat; None while there is nothing to say.
-        seen: Called when a peer is alive that was not.
-        gone: Called with peer and reason when one is believed dead.
+        listener: The member.
     """
 
     def __init__(
-        self,
-        setting: Setting,
-        *,
-        interval: timedelta,
-        silence: timedelta,
-        describe: Callable[[], Heartbeat | None],
-        seen: Callable[[PeerId], None],
-        gone: Callable[[PeerId, str], None],
+        self, setting: Setting, *, interval: timedelta, silence: timedelta, listener: Listener
     ) -> None:
-        self._setting = setting
+        self._setting, self._listener = setting, listener
         self._interval, self._silence = interval.total_seconds(), silence.total_seconds()
-        self._describe, self._on_seen, self._on_gone = describe, seen, gone
         self._last: dict[PeerId, float] = {}
         self._refused: dict[PeerId, int] = {}
+        self._asked: set[PeerId] = set()
         self.dead: set[PeerId] = set()
         self.heard: dict[PeerId, Heartbeat] = {}
 
@@ -53,14 +76,14 @@ class Presence:
         self._refused.pop(peer, None)
         if new:
             self.dead.discard(peer)
-            self._on_seen(peer)
+            self._listener.seen(peer)
 
     def lost(self, peer: PeerId, why: str) -> None:
         """A peer is believed dead from now on."""
         if peer in self.dead:
             return
         self.dead.add(peer)
-        self._on_gone(peer, why)
+        self._listener.gone(peer, why)
 
     def present(self) -> list[PeerId]:
         """Peers that gave a sign of life and are not believed dead."""
@@ -68,28 +91,50 @@ class Presence:
 
     async def on_heartbeat(self, message: Heartbeat, context: Context) -> None:
         """Take a heartbeat."""
-        self.heard[context.sender] = message
-        self.alive(context.sender)
+        peer, before = context.sender, self.heard.get(context.sender)
+        self.heard[peer] = message
+        if not message.answers:
+            self._asked.add(peer)
+        self.alive(peer)
+        if before is None or _place(before) != _place(message):
+            self._listener.moved(peer)
 
     async def on_goodbye(self, message: Goodbye, context: Context) -> None:
         """Take a goodbye."""
-        self.heard.pop(context.sender, None)
-        self._last.pop(context.sender, None)
+        self._forget(context.sender)
         self.lost(context.sender, f"said goodbye: {message.reason}")
+
+    def _forget(self, peer: PeerId) -> None:
+        self.heard.pop(peer, None)
+        self._last.pop(peer, None)
 
     async def run(self) -> None:
         """Send heartbeats and watch for silence until cancelled."""
         async with asyncio.TaskGroup() as group:
+            due = 0.0
             while True:
-                heartbeat = self._describe()
-                if heartbeat is not None:
-                    for peer in self._setting.peers():
-                        group.create_task(self._beat(peer, heartbeat))
                 now = self._setting.clock()
+                if now >= due:
+                    due = now + self._interval
+                    self._beat_all(group)
                 for peer, last in list(self._last.items()):
-                    if now - last > self._silence:
-                        self.lost(peer, f"silent for {now - last:.0f} s")
-                await asyncio.sleep(self._interval)
+                    if now - last > self._silence and peer not in self.dead:
+                        if self._listener.expects(peer):
+                            self.lost(peer, f"silent for {now - last:.0f} s")
+                        else:  # it tells others now
+                            self._forget(peer)
+                await asyncio.sleep(min(self._interval, _LOOK.total_seconds()))
+
+    def _beat_all(self, group: asyncio.TaskGroup) -> None:
+        heartbeat = self._listener.heartbeat()
+        if heartbeat is None:
+            return
+        circle = set(self._listener.circle())
+        asked, self._asked = self._asked - circle, set()
+        for peer in circle:
+            group.create_task(self._beat(peer, heartbeat))
+        for peer in asked:
+            group.create_task(self._beat(peer, replace(heartbeat, answers=True)))
 
     async def _beat(self, peer: PeerId, heartbeat: Heartbeat) -> None:
         for _ in range(_REFUSALS_TO_DEATH):
@@ -108,3 +153,7 @@ class Presence:
             else:
                 self.alive(peer)
                 return
+
+
+def _place(beat: Heartbeat) -> tuple[int, int, int]:
+    return beat.epoch, beat.round, beat.attempt

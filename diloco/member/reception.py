@@ -2,6 +2,7 @@
 
 from typing import Any, Protocol
 
+from diloco.member.auditing import Auditing
 from diloco.member.chain import Chain
 from diloco.member.exchange import Exchange
 from diloco.member.holding import Holding
@@ -9,6 +10,7 @@ from diloco.member.presence import Presence
 from diloco.rounds.statements import Close, Decided, Order, Pass, Proposal, Ready, Reassign, Vote
 from protocol.envelope import Sealed
 from protocol.rpc import Context, Endpoint
+from protocol.units import PeerId
 
 
 class Listener(Protocol):
@@ -22,8 +24,8 @@ class Listener(Protocol):
         """The operator's order came."""
         ...
 
-    def decided(self, message: Decided) -> None:
-        """Someone showed a decided value."""
+    def decided(self, message: Decided, sender: PeerId) -> None:
+        """A peer showed a decided value."""
         ...
 
 
@@ -37,6 +39,7 @@ class Reception:
         chain: Chain,
         presence: Presence,
         exchange: Exchange,
+        auditing: Auditing,
         listener: Listener,
     ) -> None:
         self._exchange, self._listener = exchange, listener
@@ -55,6 +58,9 @@ class Reception:
             holding.on_pull_contribution,
             holding.on_pull_reduced,
             holding.on_pull_named,
+            holding.on_pull_signed,
+            auditing.on_pull_exhibits,
+            auditing.on_accusation,
         ):
             endpoint.handle(handler)
 
@@ -89,7 +95,7 @@ class Reception:
 
     async def on_decided(self, message: Decided, context: Context) -> None:
         """Take a decided value."""
-        self._listener.decided(message)
+        self._listener.decided(message, context.sender)
 
     async def on_order(self, message: Order, context: Context) -> None:
         """Take an operator's order."""

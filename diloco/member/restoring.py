@@ -29,6 +29,9 @@ from shardcast.shelf import Shelf
 
 CHECKPOINTS_KEPT = 2
 
+FULL_TRANSFER = 8
+"""From so many missed rounds on a checkpoint, 8 bytes per parameter, is less than the reduced bytes of the rounds."""
+
 
 def checkpoint_name(round_number: int) -> str:
     """Name under which members serve a checkpoint."""
@@ -138,15 +141,10 @@ class Restoring:
                 )
             except NodeError as error:
                 self._setting.emit("checkpoint.damaged", code=str(error.code), reason=error.sentence)
-                self._checkpoints.path(round_number).unlink(missing_ok=True)
-        if self._replayable(0, target, ()):
+                self._checkpoints.discard(round_number)
+        if self._replayable(0, target, holders):
             return self._start_over()
-        try:
-            return await self._download(target, holders, fetched)
-        except NodeError:
-            if not self._replayable(0, target, holders):
-                raise
-            return self._start_over()
+        return await self._download(target, holders, fetched)
 
     def _start_over(self) -> Applied:
         """The initial state is a function of the genesis: replay from round 0."""
@@ -157,7 +155,7 @@ class Restoring:
     def _replayable(self, first: int, target: int, holders: Sequence[PeerId]) -> bool:
         """Whether the rounds from ``first`` on can be replayed: their bytes are here, or few enough to be fetched."""
         missing = sum(not self._reduced.has(self._value(number)) for number in range(first, target))
-        return missing == 0 or (bool(holders) and missing < 8)
+        return missing == 0 or (bool(holders) and missing < FULL_TRANSFER)
 
     def _read(self, round_number: int, base: bytes | None = None) -> Applied:
         path = self._checkpoints.path(round_number)
@@ -240,7 +238,11 @@ class Restoring:
             sizes = _sizes(self._setting, self._setting.grid)
             self._shelf.add(build_manifest(path, reduced_name(value.epoch, value.round), sizes), path)
         self._reduced.keep_only(value)
-        rounds = [r for r in self._checkpoints.rounds() if r <= value.round]
+        rounds = [
+            number
+            for number in self._checkpoints.rounds()
+            if number <= value.round and self._checkpoints.path(number).is_file()
+        ]
         known = set(self._shelf.names())
         if rounds and checkpoint_name(rounds[0]) not in known:
             path = self._checkpoints.path(rounds[0])
@@ -248,8 +250,8 @@ class Restoring:
         keep = rounds[:CHECKPOINTS_KEPT]
         for old in rounds[CHECKPOINTS_KEPT:]:
             self._withdraw(checkpoint_name(old))
-            self._checkpoints.path(old).unlink(missing_ok=True)
-        oldest = keep[-1] if keep else 0
+            self._checkpoints.discard(old)
+        oldest = min(keep[-1] if keep else 0, value.round + 2 - FULL_TRANSFER)
         for name in known:
             if name.startswith("reduced/") and int(name.rsplit("/", 1)[1]) < oldest:
                 self._withdraw(name)

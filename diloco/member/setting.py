@@ -1,7 +1,7 @@
 """What a member is made with: the run, its own place in it, and the outside world as narrow interfaces."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -13,13 +13,17 @@ from diloco.creation import grid_of
 from diloco.genesis import Genesis
 from diloco.layout import Grid
 from diloco.member.admission import read_admission
-from diloco.rounds.planning import Rules, Seat
+from diloco.parameters import accepts
+from diloco.rounds.evidence import Proof, check
+from diloco.rounds.rules import Rules, Seat
 from diloco.rounds.state import Timing
-from diloco.rounds.statements import Close, Lease, Order, Ready
+from diloco.rounds.statements import Close, Evidence, Lease, Order, Ready
 from protocol.clock import monotonic
 from protocol.envelope import Sealed, unseal
 from protocol.errors import Code, NodeError
 from protocol.identity import Verifier, verify
+from protocol.keeping import keep_running
+from protocol.messages import decode
 from protocol.rpc import Endpoint
 from protocol.units import PeerId, RunId
 
@@ -55,12 +59,21 @@ class Trainer(Protocol):
     """A node's workers, as a member sees them; the pseudo-gradient is left in the outer state."""
 
     async def train(
-        self, lease: Lease, round_number: int, *, done: int, on_step: Callable[[int, float, int], None]
+        self,
+        lease: Lease,
+        round_number: int,
+        *,
+        done: int,
+        lr: float,
+        on_step: Callable[[int, float, int], None],
     ) -> Outcome:
         """Train on a lease from sample ``done`` on, continuing the pseudo-gradient that is there when ``done`` > 0.
 
+        ``lr`` is the highest learning rate of the schedule.
+
         Raises:
-            NodeError: ``TRN_WORKER_DIED``; the call may be repeated from ``done = 0``.
+            NodeError: ``TRN_WORKER_DIED``: the call may be repeated from ``done = 0``; ``TRN_WORKER_STOPPED``: it would
+                be of no use.
         """
         ...
 
@@ -136,11 +149,16 @@ def rules_of(
             )
         return order
 
+    @lru_cache(maxsize=64)
+    def check_evidence(raw: bytes) -> Proof:
+        return check(decode(Evidence, raw), lambda statement: unseal(statement, run=run, verifier=verifier))
+
     return Rules(
         run=run,
         rounds=sections.run.rounds,
         chunk_sizes=tuple(part.stop - part.start for part in grid.slices()),
         samples=sections.round.inner_steps * sections.inner.samples_per_step,
+        samples_per_step=sections.inner.samples_per_step,
         tokens_per_sample=sections.model.context,
         weight_cap=4,
         open_share=1 / 3,
@@ -150,6 +168,10 @@ def rules_of(
         unseal_close=unseal_close,
         unseal_order=unseal_order,
         seat_of=seat_of,
+        check_evidence=check_evidence,
+        accepts=lambda name, text: accepts(sections, name, text),
+        aggregation=sections.round.aggregation,
+        timed=sections.round.time_budget is not None,
     )
 
 
@@ -196,6 +218,10 @@ class Tasks:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
+
+    def keep(self, work: Callable[[], Awaitable[None]], name: str) -> "asyncio.Task[object]":
+        """Run a loop in the background, and begin it again when it fails."""
+        return self.spawn(keep_running(work, lambda error: self._failed(name, error)), name)
 
     def _ended(self, task: "asyncio.Task[object]") -> None:
         self._tasks.discard(task)

@@ -3,6 +3,7 @@
 from diloco.member.messages import Heartbeat
 from diloco.member.setting import Setting
 from diloco.member.training import Share
+from diloco.rounds.leases import samples_of
 from diloco.rounds.state import State
 from diloco.rounds.waiting import Waiting
 
@@ -42,7 +43,7 @@ class Telling:
             attempt=state.attempt,
             phase=now.phase,
             step=share.steps if share else 0,
-            steps=-(-lease.count // per_step) if lease else 0,
+            steps=-(-samples_of(lease) // per_step) if lease else 0,
             loss=share.loss if share else 0.0,
             sentence=now.sentence[:_SENTENCE],
         )

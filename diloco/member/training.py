@@ -8,6 +8,7 @@ from typing import Any
 from diloco.member.setting import Setting, Trainer
 from diloco.outer_state import OuterState
 from diloco.reduce.contribution import Frozen, freeze
+from diloco.rounds.leases import cut, samples_of, spans_of
 from diloco.rounds.statements import Lease
 from protocol.errors import Code, NodeError
 
@@ -63,12 +64,12 @@ class Training:
         """Whether the workers are at work."""
         return self._task is not None and not self._task.done()
 
-    def begin(self, lease: Lease, round_number: int) -> None:
-        """Train a lease, or go on with it after an interruption."""
+    def begin(self, lease: Lease, round_number: int, lr: float) -> None:
+        """Train a lease at this learning rate, or go on with it after an interruption."""
         if self.share is None or self.share.lease != lease:
             self.share = Share(lease)
         self._interrupted = self._cut_short = False
-        self._work(self._run(self.share, round_number))
+        self._work(self._run(self.share, round_number, lr))
 
     async def interrupt(self) -> None:
         """Stop the workers after their current step; what they did stays in the share."""
@@ -104,15 +105,11 @@ class Training:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _run(self, share: Share, round_number: int) -> None:
+    async def _run(self, share: Share, round_number: int, lr: float) -> None:
         emit, clock = self._setting.emit, self._setting.clock
         lease = share.lease
-        emit(
-            "train.begin",
-            round=round_number,
-            start=lease.start + share.samples,
-            count=lease.count - share.samples,
-        )
+        rest = cut(spans_of(lease), share.samples)[1]
+        emit("train.begin", round=round_number, start=rest[0].start, count=sum(span.count for span in rest))
         began = clock()
         first_step = share.steps
 
@@ -129,13 +126,15 @@ class Training:
         restarts = 0
         while True:
             try:
-                outcome = await self._trainer.train(lease, round_number, done=share.samples, on_step=on_step)
+                outcome = await self._trainer.train(
+                    lease, round_number, done=share.samples, lr=lr, on_step=on_step
+                )
                 break
             except NodeError as error:
                 emit("train.failed", round=round_number, code=str(error.code), reason=error.sentence)
                 share, first_step, restarts = Share(lease), 0, restarts + 1
                 self.share = share
-                if restarts > _MOST_RESTARTS:
+                if restarts > _MOST_RESTARTS or error.code == Code.TRN_WORKER_STOPPED:
                     self.share = None
                     self._finished(lease, None)
                     return
@@ -160,7 +159,7 @@ class Training:
             self._finished(lease, None)
             return
         self.share = share
-        if self._interrupted and share.samples < lease.count:
+        if self._interrupted and share.samples < samples_of(lease):
             return
         await self._freeze(share, round_number)
 

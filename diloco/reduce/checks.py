@@ -5,10 +5,12 @@ import math
 from blake3 import blake3
 
 from diloco import merkle
+from diloco.aggregate import Aggregation, longest
 from diloco.codec import Codec
 from diloco.norm import squared_norm
+from diloco.reduce.evidence import same_norm
 from diloco.reduce.messages import Frame
-from diloco.rounds.planning import Plan, included
+from diloco.rounds.roster import Plan, included
 from diloco.rounds.statements import ReducedChunk
 from protocol.errors import Code, NodeError
 
@@ -18,8 +20,6 @@ QUANTIZATION = 0.064
 A block of 256 int8 values is off by at most half a scale each, sqrt(256) / 2 / 127 of its absolute maximum together,
 and the maximum is no more than the block's norm. The other codecs are finer.
 """
-
-_NORM_TOLERANCE = 1e-9
 
 
 def check_contribution(
@@ -42,7 +42,7 @@ def check_contribution(
     if not merkle.check(commitment, merkle.leaf(frame.chunk, frame.data), frame.chunk, count, frame.proof):
         raise NodeError(Code.RND_CHUNK, f"Chunk {frame.chunk} is not in the commitment of its sender.")
     real = squared_norm(codec.decode(frame.data, n))
-    if not math.isclose(real, norm, rel_tol=_NORM_TOLERANCE, abs_tol=1e-30):
+    if not same_norm(real, norm):
         raise NodeError(
             Code.RND_CHUNK,
             f"Chunk {frame.chunk} has the squared norm {real:.6g}, its sender reported {norm:.6g}.",
@@ -50,11 +50,17 @@ def check_contribution(
 
 
 def check_reduced(
-    data: bytes, entry: ReducedChunk, chunk: int, plan: Plan | None, codec: Codec, n: int
+    data: bytes,
+    entry: ReducedChunk,
+    chunk: int,
+    plan: Plan | None,
+    codec: Codec,
+    n: int,
+    how: Aggregation = "mean",
 ) -> None:
-    """Refuse reduced bytes that are not the named ones, or whose norm no mean of the committed chunks can have.
+    """Refuse reduced bytes that are not the named ones, or whose norm no aggregate of the committed chunks can have.
 
-    The norm of a weighted mean is at most the weighted mean of the norms; encoding adds ``QUANTIZATION`` of it.
+    The norm of the aggregate is bounded by the clipped norms; encoding adds ``QUANTIZATION`` of it.
 
     Args:
         data: Encoded bytes.
@@ -63,6 +69,7 @@ def check_reduced(
         plan: The plan of the attempt; None checks hash and encoding only.
         codec: The run's codec.
         n: Values of this chunk.
+        how: The run's aggregation.
 
     Raises:
         NodeError: ``RND_CHUNK`` or ``TRN_CODEC``.
@@ -72,15 +79,12 @@ def check_reduced(
     codec.check(data, n)
     if plan is None:
         return
-    norms: list[float] = []
-    weights: list[int] = []
-    for position, contributor in enumerate(plan.roster):
-        if included(entry, position):
-            norms.append(math.sqrt(max(0.0, plan.readys[contributor.peer].norms[chunk])))
-            weights.append(contributor.weight)
-    if not weights:
+    here = [each for position, each in enumerate(plan.roster) if included(entry, position)]
+    if not here:
         raise NodeError(Code.RND_CHUNK, f"Reduced chunk {chunk} names no contributor.")
-    bound = sum(w * v for w, v in zip(weights, norms, strict=True)) / sum(weights) * (1 + QUANTIZATION)
+    norms = [math.sqrt(plan.readys[each.peer].norms[chunk]) for each in here]
+    weights, clips = [each.weight for each in here], [each.clip for each in here]
+    bound = longest(norms, weights, clips=clips, how=how) * (1 + QUANTIZATION)
     real = math.sqrt(squared_norm(codec.decode(data, n)))
     if real > bound + 1e-12:
         raise NodeError(

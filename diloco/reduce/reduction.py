@@ -6,13 +6,15 @@ leader may end with chunks missing: the value names every chunk by hash, and nam
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
 
 from diloco.reduce.checks import check_reduced
 from diloco.reduce.contribution import Frozen
+from diloco.reduce.evidence import basis_digest, basis_of
 from diloco.reduce.gathering import Attempt, Gathering, Setting, _size, pull
-from diloco.reduce.messages import Frame, Header, PullReduced
+from diloco.reduce.messages import Frame, Header, PullReduced, PullSigned
 from diloco.rounds.statements import Move, Reassign, ReducedChunk
 from protocol.clock import monotonic
 from protocol.errors import Code, NodeError
@@ -20,6 +22,21 @@ from protocol.units import PeerId
 
 _OWNER_PATIENCE = 3  # an owner may itself wait one progress deadline for a contributor before it can send
 _PROGRESS_STEP = 0.05
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A reduced chunk with its owner's signature.
+
+    Attributes:
+        frame: Its bytes and header.
+        digest: Its digest, as the header says.
+        signer: Who signed the header.
+    """
+
+    frame: Frame
+    digest: bytes
+    signer: str
 
 
 class Reduction:
@@ -30,8 +47,10 @@ class Reduction:
         attempt: Which reduce.
         frozen: This member's contribution, if it has one.
         announce: Gives a reassignment to all members (the leader calls it).
+        kept: Signed chunks of earlier attempts of the round that rest on the same basis.
 
     Attributes:
+        basis: Digest of the attempt's basis.
         frames: Reduced chunks that are held, verified.
         named: Their bytes by digest.
         ended: Set when every chunk is held, or none comes any more.
@@ -39,18 +58,28 @@ class Reduction:
     """
 
     def __init__(
-        self, setting: Setting, attempt: Attempt, frozen: Frozen | None, announce: Callable[[Reassign], None]
+        self,
+        setting: Setting,
+        attempt: Attempt,
+        frozen: Frozen | None,
+        announce: Callable[[Reassign], None],
+        kept: Callable[[bytes], Iterable[Frame]] = lambda basis: (),
     ) -> None:
         self.attempt = attempt
+        self._basis = basis_of(attempt.plan)
+        self.basis = basis_digest(self._basis)
+        self._kept = kept
         self._setting, self._frozen, self._announce = setting, frozen, announce
         self._owners = list(attempt.plan.owners)
         self._owned = [
             {owner} for owner in self._owners
         ]  # whoever owned a chunk at some time may have signed it
         self._ownership = 0
+        self._working = False
         self._moves: dict[int, str] = {}
         self._lost: set[str] = set()
         self._headers: dict[int, Header] = {}
+        self._signers: dict[int, str] = {}
         self.frames: dict[int, Frame] = {}
         self.named: dict[bytes, bytes] = {}
         self._closed = False
@@ -65,13 +94,39 @@ class Reduction:
     # ---- running
 
     def start(self) -> None:
-        """Begin to gather and to collect."""
+        """Begin to gather and to collect; what an earlier attempt has signed is not reduced again (rule 7)."""
         if not self._owners:
             self.ended.set()
-            return
+        elif self.attempt.attempt == 0:
+            self._work_on(range(len(self._owners)))
+        else:
+            self._spawn(self._recall())
+
+    async def _recall(self) -> None:
+        """Take signed chunks of earlier attempts: this member's own, then, for what it is to reduce, others'."""
+        for frame in self._kept(self.basis):
+            with suppress(NodeError):
+                self._take(frame, *self._verify(frame))
+        me, leads = self._setting.me, self.attempt.leader == self._setting.me
+        for peer in dict.fromkeys(self.attempt.plan.owners):
+            missing = tuple(
+                chunk
+                for chunk, owner in enumerate(self._owners)
+                if (leads or owner == me) and chunk not in self.frames
+            )
+            if missing and peer != me and not self._setting.gone(peer):
+                await self._copies(peer, missing, PullSigned(basis=self.basis, chunks=missing))
+        if self.frames:
+            self._setting.note(
+                "reduce.recalled",
+                round=self.attempt.round,
+                attempt=self.attempt.attempt,
+                chunks=len(self.frames),
+            )
         self._work_on(range(len(self._owners)))
 
     def _work_on(self, chunks: Mapping[int, str] | range) -> None:
+        self._working = True
         by_owner: dict[str, list[int]] = {}
         for chunk in sorted(chunks):
             if chunk not in self.frames:
@@ -84,6 +139,7 @@ class Reduction:
                     owned,
                     self._ownership,
                     self._frozen,
+                    self._basis,
                     self._take,
                     self._arrived,
                 )
@@ -115,7 +171,7 @@ class Reduction:
         patience = self._setting.progress * _OWNER_PATIENCE
 
         def accept(frame: Frame) -> None:
-            self._take(frame, self._verify(frame))
+            self._take(frame, *self._verify(frame))
 
         missing = await pull(self._setting, owner, self._request(wait=True), chunks, accept, patience)
         missing = [chunk for chunk in missing if chunk not in self.frames and self._owners[chunk] == owner]
@@ -132,19 +188,22 @@ class Reduction:
             epoch=attempt.epoch, round=attempt.round, attempt=attempt.attempt, chunks=chunks, wait=wait
         )
 
-    def _verify(self, frame: Frame) -> Header:
-        """Check an owner's signature, place, hash, encoding and norm: what fails here would get no votes."""
+    def _verify(self, frame: Frame) -> tuple[Header, str]:
+        """Check a signature, place, hash, encoding and norm: what fails here would get no votes.
+
+        A chunk of this attempt is its owner's. One of an earlier attempt is any owner's, on the same basis: the
+        same contributors, weights and clip factors (rule 7).
+        """
         if frame.chunk >= len(self._owners):
             raise NodeError(Code.RND_CHUNK, f"There is no chunk {frame.chunk}.")
         sealed = self._setting.unseal(frame.header)
         header, attempt = sealed.message, self.attempt
-        place = (header.epoch, header.round, header.attempt, header.chunk)
-        if sealed.sender not in self._owned[frame.chunk] or place != (
-            attempt.epoch,
-            attempt.round,
-            attempt.attempt,
-            frame.chunk,
-        ):
+        place = (header.epoch, header.round, header.chunk, header.basis)
+        if header.attempt == attempt.attempt:
+            signers = self._owned[frame.chunk]
+        else:
+            signers = set(attempt.plan.owners) if header.attempt < attempt.attempt else set()
+        if sealed.sender not in signers or place != (attempt.epoch, attempt.round, frame.chunk, self.basis):
             raise NodeError(
                 Code.RND_CHUNK, f"The header of chunk {frame.chunk} is not its owner's.", peer=sealed.sender
             )
@@ -154,12 +213,17 @@ class Reduction:
             )
         entry = ReducedChunk(digest=header.digest, included=header.included)
         size = _size(self._setting.grid, frame.chunk)
-        check_reduced(frame.data, entry, frame.chunk, attempt.plan, self._setting.codec, size)
-        return header
+        setting = self._setting
+        check_reduced(frame.data, entry, frame.chunk, attempt.plan, setting.codec, size, setting.how)
+        return header, sealed.sender
 
-    def _take(self, frame: Frame, header: Header) -> None:
-        if frame.chunk in self.frames:
+    def _take(self, frame: Frame, header: Header, signer: str = "") -> None:
+        held = self.frames.get(frame.chunk)
+        if held is not None:
+            if self._headers[frame.chunk].digest != header.digest:
+                self._setting.doubt(held.header, frame.header)
             return
+        self._signers[frame.chunk] = signer or self._setting.me
         self.frames[frame.chunk] = frame
         self.named[header.digest] = frame.data
         self._headers[frame.chunk] = header
@@ -187,6 +251,14 @@ class Reduction:
                 attempt=self.attempt.attempt,
                 fraction=round(fraction, 3),
             )
+
+    @property
+    def signed(self) -> dict[int, Signed]:
+        """The chunks that are held, with what their owners signed."""
+        return {
+            chunk: Signed(frame, self._headers[chunk].digest, self._signers[chunk])
+            for chunk, frame in self.frames.items()
+        }
 
     @property
     def complete(self) -> bool:
@@ -222,10 +294,8 @@ class Reduction:
             and not self._setting.gone(entry.peer)
         ]
 
-        def accept(frame: Frame) -> None:
-            self._take(frame, self._verify(frame))
-
-        await asyncio.gather(*(self._copies(peer, missing, accept) for peer in helpers))
+        question = self._request(wait=False)(tuple(missing))
+        await asyncio.gather(*(self._copies(peer, missing, question) for peer in helpers))
         missing = self._missing_of(owner)
         if not missing:
             return
@@ -247,16 +317,16 @@ class Reduction:
     def _missing_of(self, owner: str) -> list[int]:
         return [c for c, o in enumerate(self._owners) if o == owner and c not in self.frames]
 
-    async def _copies(self, peer: str, chunks: list[int], accept: Callable[[Frame], None]) -> None:
+    async def _copies(self, peer: str, chunks: Sequence[int], question: object) -> None:
+        """Take what a peer holds of some chunks now."""
         wanted = set(chunks)
         try:
-            request = self._request(wait=False)(tuple(chunks))
-            stream = self._setting.streams.stream(PeerId(peer), request, progress=self._setting.progress)
+            stream = self._setting.streams.stream(PeerId(peer), question, progress=self._setting.progress)
             async with aclosing(stream) as frames:
                 async for frame in frames:
                     if frame.chunk not in wanted:
                         raise NodeError(Code.RND_CHUNK, f"Chunk {frame.chunk} was not asked for.", peer=peer)
-                    accept(frame)
+                    self._take(frame, *self._verify(frame))
                     wanted.remove(frame.chunk)
         except NodeError as error:
             self._setting.note("copies.refused", peer=peer, code=str(error.code), reason=error.sentence)
@@ -275,7 +345,8 @@ class Reduction:
         self._setting.note(
             "reduce.reassigned", round=self.attempt.round, attempt=self.attempt.attempt, chunks=len(changed)
         )
-        self._work_on(changed)
+        if self._working:
+            self._work_on(changed)
 
     # ---- serving
 

@@ -4,24 +4,30 @@ Each is a rule of ``docs/rounds.md``; the machine tries them in the order of thi
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
-from diloco.rounds import moves, planning
+from diloco.rounds import moves, planning, roster
+from diloco.rounds.beacon import commitment_to, nonce_of
 from diloco.rounds.certificate import certify
 from diloco.rounds.events import (
+    Effect,
     Fetch,
     Resync,
     Say,
 )
+from diloco.rounds.evidence import contradiction
 from diloco.rounds.moves import Step, give_up
-from diloco.rounds.planning import value_digest
 from diloco.rounds.state import Ballot, State
-from diloco.rounds.statements import Proposal, Ready, Vote
+from diloco.rounds.statements import Close, Proposal, Ready, Vote
+from diloco.rounds.values import value_digest
+from protocol.envelope import Sealed
 from protocol.errors import NodeError
 from protocol.messages import spec_of
 
 _FRAMING = 8  # bytes around each Ready of a proposal
 _ROOM = spec_of(Proposal).max_bytes - 1024
+_MOST_SHOWN, _EVIDENCE_ROOM = 4, 1 << 20  # pieces of evidence in one proposal, and their bytes together
 _MOST_LISTED = 4000  # Readys of one proposal, so that the value's lists hold who may follow from them
 
 
@@ -40,8 +46,10 @@ def decide(state: State, now: float) -> Step:
 
 def speak(state: State, now: float) -> Step:
     """Rule 2: say Ready once the state is there and the lease is trained, and again for every new attempt."""
-    if state.base is None or (state.lease is not None and state.contribution is None):
+    if state.base is None or not _has_something_to_say(state):
         return state, []
+    if state.value.paused and state.promised < 0:  # the time that it waited is nobody's delay
+        state = replace(state, began=now, arrivals=dict.fromkeys(state.arrivals, 0.0))
     attempt = max(state.promised, state.recovered + 1 if state.recovered >= 0 else 0)
     if state.promised < 0:
         attempt = max(attempt, state.highest_seen())
@@ -66,12 +74,28 @@ def speak(state: State, now: float) -> Step:
         voted_attempt=state.ballot.attempt + 1 if state.ballot else 0,
         voted_value=state.ballot.value if state.ballot else b"",
         voted_close=state.ballot.close if state.ballot else b"",
-        admission=b"" if elector or state.me in state.value.members else state.admission,
+        admission=b"" if elector else state.admission,
         orders=tuple(order.raw for order in state.orders),
+        beacon_commitment=commitment_to(_nonce(state, state.round + 1)),
+        reveal=_nonce(state, state.round),
+        rates=state.observed.rates,
+        unshown=state.observed.unshown,
+        convicted=state.observed.convicted,
     )
     if state.abstains:  # a promise on disk would pass for a vote record after the next restart (rule 9)
         return state, [*effects, Say(ready)]
     return state, [*effects, moves.persist(state), Say(ready)]
+
+
+def _has_something_to_say(state: State) -> bool:
+    """Rule 11: where the run is paused a round is decided once somebody holds an order."""
+    if state.value.paused:
+        return bool(state.orders)
+    return state.lease is None or state.contribution is not None
+
+
+def _nonce(state: State, round_number: int) -> bytes:
+    return nonce_of(state.beacon_key, state.rules.run, state.epoch, round_number)
 
 
 def follow(state: State, now: float) -> Step:
@@ -85,7 +109,7 @@ def follow(state: State, now: float) -> Step:
         )
         if higher and 3 * len(higher) >= len(voters):
             return adopt_and_speak(state, higher[-1], now)
-    base = planning.base_of(state.value, {p: s.message for p, s in state.readys.items()})
+    base = roster.base_of(state.value, {p: s.message for p, s in state.readys.items()})
     if base is not None and state.base is not None and base != state.base and state.resynced != base:
         return replace(state, resynced=base), [Resync(base)]
     return state, []
@@ -131,7 +155,7 @@ def vote(state: State, now: float) -> Step:
     if state.ballot is not None and state.ballot.attempt == attempt and state.ballot.value != data:
         return state, []
     state = replace(state, ballot=Ballot(attempt, data, close.raw), vote_said=attempt)
-    vote = Vote(epoch=state.epoch, round=state.round, attempt=attempt, value=digest)
+    vote = Vote(epoch=state.epoch, round=state.round, attempt=attempt, value=digest, boot=state.boot)
     return state, [moves.persist(state), Say(vote)]
 
 
@@ -149,22 +173,45 @@ def lead(state: State, now: float) -> Step:
         return state, []
     choice = planning.choose(state.rules, state.value, state.tip.digest, listed)
     if choice.kind == "torn":
-        return give_up(state, attempt, "two values reported for one attempt")
+        state, effects = _publish_both(state, listed)
+        state, more = give_up(state, attempt, "two values reported for one attempt")
+        return state, effects + more
     if choice.kind == "forced":
         return take_up(state, attempt, choice.value, listed)
-    if state.missing() and now < state.ready_deadline():
+    if state.missing() and (now < state.ready_deadline() or _would_stop(state, listed)):
         return state, []
-    if planning.base_of(state.value, listed) is None:
+    if roster.base_of(state.value, listed) is None:
         return state, []
-    return propose(state, attempt, listed)
+    return propose(state, attempt, listed, free=True)
 
 
-def propose(state: State, attempt: int, listed: Mapping[str, Ready]) -> Step:
+def _publish_both(state: State, listed: Mapping[str, Ready]) -> Step:
+    """Rule 3: two values reported for one attempt, each with its leader's Close, convict that leader."""
+    first: dict[int, Sealed[Close]] = {}
+    effects: list[Effect] = []
+    for ready in listed.values():
+        with suppress(NodeError):
+            close = state.rules.unseal_close(ready.voted_close)
+            known = first.setdefault(close.message.attempt, close)
+            state, more = moves.accuse(state, contradiction(known, close))
+            effects += more
+    return state, effects
+
+
+def _would_stop(state: State, listed: Mapping[str, Ready]) -> bool:
+    """Whether of the listed voters nobody stays, while another is alive: who leaves does not end the run for it."""
+    voters = {elector.peer for elector in state.value.electorate}
+    stays = any(peer in voters and not ready.leaving for peer, ready in listed.items())
+    return not stays and bool(voters - set(listed) - state.gone)
+
+
+def propose(state: State, attempt: int, listed: Mapping[str, Ready], free: bool = False) -> Step:
     """Say the Readys on which the attempt rests: as many as a message holds, voters first, long ones last."""
     voters = {e.peer for e in state.value.electorate}
     sizes = {peer: len(state.readys[peer].raw) + _FRAMING for peer in listed}
     chosen: dict[str, Ready] = {}
-    room = _ROOM
+    evidence = _evidence(state) if free else ()
+    room = _ROOM - sum(map(len, evidence))
     for peer in sorted(listed, key=lambda peer: (peer not in voters, sizes[peer], peer))[:_MOST_LISTED]:
         room -= sizes[peer]
         if room < 0:
@@ -173,8 +220,19 @@ def propose(state: State, attempt: int, listed: Mapping[str, Ready]) -> Step:
     if not planning.quorum_of(state.value, chosen, attempt):
         return give_up(state, attempt, "the Readys of a quorum are too long for one proposal")
     envelopes = tuple(state.readys[peer].raw for peer in sorted(chosen))
-    body = Proposal(epoch=state.epoch, round=state.round, attempt=attempt, readys=envelopes)
+    body = Proposal(
+        epoch=state.epoch, round=state.round, attempt=attempt, readys=envelopes, evidence=evidence
+    )
     return replace(state, proposed=attempt), [Say(body)]
+
+
+def _evidence(state: State) -> tuple[bytes, ...]:
+    """What a proposal shows against voters that still have a seat: the shortest, so that Readys find room."""
+    shown: list[bytes] = []
+    for raw in sorted(state.evidence.values(), key=lambda raw: (len(raw), raw))[:_MOST_SHOWN]:
+        if sum(map(len, shown)) + len(raw) <= _EVIDENCE_ROOM:
+            shown.append(raw)
+    return tuple(shown)
 
 
 def take_up(state: State, attempt: int, data: bytes, listed: Mapping[str, Ready]) -> Step:
@@ -190,10 +248,10 @@ def take_up(state: State, attempt: int, data: bytes, listed: Mapping[str, Ready]
         }
         if (
             planning.quorum_of(state.value, others, attempt)
-            and planning.base_of(state.value, others) is not None
+            and roster.base_of(state.value, others) is not None
         ):
             return propose(state, attempt, others)
-        return give_up(state, attempt, "bytes lost")
+        return give_up(state, attempt, "bytes lost", digest)
     if digest in state.fetching:
         return state, []
     return replace(state, fetching=state.fetching | {digest}), [Fetch(data, state.plans.get(digest))]

@@ -1,10 +1,13 @@
 """Who decides a round: quorums, leaders, the next electorate. Pure functions of the chain."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 from blake3 import blake3
 
-from diloco.rounds.statements import Elector
+from diloco.rounds.beacon import withheld_after
+from diloco.rounds.statements import Elector, Ready
 
 
 def is_quorum(present: Collection[str], electorate: Sequence[Elector], tie_breaker: str) -> bool:
@@ -26,22 +29,18 @@ def leader_order(
     run: str, round_number: int, beacon: bytes, electorate: Sequence[Elector], failed: Collection[str]
 ) -> list[str]:
     """Leaders of a round by attempt: position ``a mod len`` leads attempt a. Recently failed leaders come last."""
-    drawn = draw_order(f"leader/{run}/{round_number}", beacon, (elector.peer for elector in electorate))
+    drawn = _drawn_leaders(run, round_number, beacon, tuple(elector.peer for elector in electorate))
     return sorted(drawn, key=lambda peer: peer in failed)
 
 
-def next_beacon(beacon: bytes, round_number: int) -> bytes:
-    """The beacon after a round.
-
-    Without reveals this is a hash chain from the start record's beacon: unpredictable to nobody, but the same for
-    all and not steered by anyone's choice of key within the run.
-    """
-    return blake3(b"intellect.beacon\0" + beacon + round_number.to_bytes(8, "big", signed=True)).digest()
+@lru_cache(maxsize=64)  # each event of a round asks for its leader
+def _drawn_leaders(run: str, round_number: int, beacon: bytes, peers: tuple[str, ...]) -> list[str]:
+    return draw_order(f"leader/{run}/{round_number}", beacon, peers)
 
 
 def next_electorate(
     electorate: Sequence[Elector],
-    listed: Collection[str],
+    listed: Mapping[str, Ready],
     leaving: Collection[str],
     newcomers: Sequence[str],
     max_voters: int,
@@ -50,22 +49,22 @@ def next_electorate(
 
     Args:
         electorate: Voters of this round.
-        listed: Peers whose Ready the value lists.
-        leaving: Listed peers that asked to leave.
+        listed: The Readys that the value lists.
+        leaving: Peers that asked to leave or lost their seat.
         newcomers: Seated peers with a listed Ready at the base, in order of admission digest.
         max_voters: Most seats that vote.
 
     Returns:
         The electorate ordered by peer id, and whether the run is ``stopped`` because nobody stays.
     """
-    stayers = [Elector(peer=e.peer) for e in electorate if e.peer in listed and e.peer not in leaving]
+    here = [_after(elector, listed.get(elector.peer)) for elector in electorate]
+    there = [e for e in here if e.peer not in leaving and e.absent <= 1 and e.withheld <= 1]
+    stayers = [e for e in there if e.absent == 0]
     if not stayers:
-        return tuple(electorate), True
-    absent = [
-        Elector(peer=e.peer, absent=e.absent + 1)
-        for e in electorate
-        if e.peer not in listed and e.absent == 0
-    ]
+        return tuple(
+            replace(e, absent=before.absent, withheld=0) for e, before in zip(here, electorate, strict=True)
+        ), True
+    absent = [e for e in there if e.absent]
     chosen = list(stayers)
     if 2 * len(stayers) >= len(stayers) + len(absent):  # the next tie-breaker is a stayer, so half is enough
         chosen += absent
@@ -73,8 +72,18 @@ def next_electorate(
     for peer in newcomers:
         if peer in known or len(chosen) >= max_voters or 2 * len(stayers) < len(chosen) + 1:
             continue
-        chosen.append(Elector(peer=peer))
+        chosen.append(_after(Elector(peer=peer), listed[peer]))
     return tuple(sorted(chosen, key=lambda elector: elector.peer)), False
+
+
+def _after(elector: Elector, ready: Ready | None) -> Elector:
+    """A voter after a value that lists this Ready of it, or none."""
+    return Elector(
+        peer=elector.peer,
+        absent=0 if ready is not None else elector.absent + 1,
+        beacon_commitment=ready.beacon_commitment if ready is not None else b"",
+        withheld=withheld_after(elector, ready),
+    )
 
 
 def next_tie_breaker(

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from diloco.rounds.certificate import Certified
-from diloco.rounds.planning import Plan
-from diloco.rounds.statements import Close, Order, Pass, Proposal, Ready, ReducedChunk, Vote
+from diloco.rounds.evidence import Proof
+from diloco.rounds.roster import Plan
+from diloco.rounds.statements import Close, Order, Pass, Proposal, Rate, Ready, ReducedChunk, Vote
 from protocol.envelope import Sealed
 
 Statement = Ready | Proposal | Close | Vote | Pass
@@ -100,6 +101,28 @@ class ResetCame:
 
 
 @dataclass(frozen=True)
+class EvidenceCame:
+    """Someone showed evidence; it has been verified."""
+
+    proof: Proof
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What this member found out about others, in place of what it said before; its next Ready says it.
+
+    Attributes:
+        rates: How fast their contributions came.
+        unshown: Owners that did not show what they had averaged.
+        convicted: Peers against whom there is verified evidence.
+    """
+
+    rates: tuple[Rate, ...] = ()
+    unshown: tuple[str, ...] = ()
+    convicted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Gone:
     """A peer is believed dead: connection refused, or silent for too long."""
 
@@ -133,6 +156,8 @@ Event = (
     | Decision
     | OrderCame
     | ResetCame
+    | EvidenceCame
+    | Observed
     | Gone
     | Seen
     | Leave
@@ -234,6 +259,13 @@ class Resync:
 
 
 @dataclass(frozen=True)
+class Accuse:
+    """Somebody signed what no honest member can have signed: keep the evidence and show it to everyone (rule 16)."""
+
+    proof: Proof
+
+
+@dataclass(frozen=True)
 class Note:
     """Something worth a line in the event log."""
 
@@ -241,4 +273,4 @@ class Note:
     fields: tuple[tuple[str, object], ...] = ()
 
 
-Effect = Persist | Say | Reduce | Abandon | Fetch | Commit | Renew | Answer | CatchUp | Resync | Note
+Effect = Persist | Say | Reduce | Abandon | Fetch | Commit | Renew | Answer | CatchUp | Resync | Accuse | Note

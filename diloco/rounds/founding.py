@@ -1,24 +1,27 @@
 """Values that the operator signs instead of a quorum: the start record, and the reset that begins a new epoch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from diloco.rounds.electorate import draw_order
-from diloco.rounds.leases import Ledger, assign, settle
-from diloco.rounds.planning import Rules
-from diloco.rounds.statements import START_ROUND, Elector, Value
+from diloco.rounds.leases import Ledger, assign, assign_timed, settle, sizes_after
+from diloco.rounds.rules import Rules
+from diloco.rounds.statements import START_ROUND, Boot, Elector, Value
 
 
-def make_start(rules: Rules, base: bytes, peers: Mapping[str, bool], beacon: bytes) -> Value:
+def make_start(
+    rules: Rules, base: bytes, peers: Mapping[str, bool], boots: Mapping[str, bytes], beacon: bytes
+) -> Value:
     """The value of the start record: the first electorate, its leases, its tie-breaker.
 
     Args:
         rules: The run's rules.
         base: State digest of round 0.
         peers: The members that announced themselves; True where the admission has a seat.
+        boots: Their boot nonces; a voter that starts anew before its first promise waits for the next value (rule 9).
         beacon: 32 random bytes.
     """
     voters = sorted(peer for peer, seated in peers.items() if seated)[: rules.max_voters]
-    books = assign(Ledger((), (), 0), sorted(peers), rules.samples)
+    books = _leased(rules, Ledger((), (), 0), sorted(peers))
     return Value(
         epoch=0,
         round=START_ROUND,
@@ -29,6 +32,7 @@ def make_start(rules: Rules, base: bytes, peers: Mapping[str, bool], beacon: byt
         electorate=tuple(Elector(peer=peer) for peer in voters),
         members=tuple(sorted(set(peers) - set(voters))),
         tie_breaker=draw_order("tie-breaker", beacon, voters)[0] if voters else "",
+        boots=tuple(Boot(peer=peer, nonce=boots[peer]) for peer in voters if peer in boots),
         beacon=beacon,
     )
 
@@ -49,9 +53,7 @@ def make_reset(
     voters = sorted(peer for peer, seated in peers.items() if seated)[: rules.max_voters]
     members = set(peers) - set(voters)
     stays = {*voters, *members}
-    books = assign(
-        settle(Ledger(tip.leases, tip.returned, tip.cursor), {}, stays), sorted(stays), rules.samples
-    )
+    books = _leased(rules, settle(Ledger(tip.leases, tip.returned, tip.cursor), {}, stays), sorted(stays))
     return Value(
         epoch=tip.epoch + 1,
         round=tip.round,
@@ -67,3 +69,10 @@ def make_reset(
         order_number=tip.order_number,
         banned=tip.banned,
     )
+
+
+def _leased(rules: Rules, books: Ledger, members: Sequence[str]) -> Ledger:
+    if not rules.timed:
+        return assign(books, members, rules.samples)
+    sizes = sizes_after(books.leases, {}, members, most=rules.samples, step=rules.samples_per_step)
+    return assign_timed(books, sizes)

@@ -1,10 +1,10 @@
-"""What the round machine does with what arrives: one function per event, and one per statement of another member."""
+"""What the round machine does with what happens: one function per event."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from diloco.rounds import moves, planning
+from diloco.rounds import hearing, moves, planning
 from diloco.rounds.events import (
     Abandon,
     Answer,
@@ -12,13 +12,13 @@ from diloco.rounds.events import (
     CatchUp,
     Decision,
     Effect,
-    Fetch,
+    EvidenceCame,
     Gone,
     Held,
     Leave,
     Note,
+    Observed,
     OrderCame,
-    Reduce,
     Reduced,
     Renew,
     ResetCame,
@@ -28,29 +28,16 @@ from diloco.rounds.events import (
     Trained,
     Unheld,
 )
+from diloco.rounds.hearing import with_order
 from diloco.rounds.moves import Step
-from diloco.rounds.planning import value_digest
 from diloco.rounds.state import State
-from diloco.rounds.statements import Close, Pass, Proposal, Ready, Vote
-from protocol.envelope import Sealed
+from diloco.rounds.statements import Vote
+from diloco.rounds.values import value_digest
 from protocol.errors import NodeError
 from protocol.messages import encode
 
-MOST_ORDERS = 16
-"""Operator orders that one Ready shows."""
-
-MOST_BODIES = 64
-"""Values kept in one round that are not decided yet."""
-
 MOST_ATTEMPTS = 1 << 40
 """Attempts of one round. No honest member comes near it, and every disk and message holds such a number."""
-
-
-MOST_AHEAD = 1 << 20
-"""How far an attempt that is believed may lie ahead: one voter's word alone can move a run of three."""
-
-MOST_VOTES = 64
-"""Votes of one peer that are kept in one round, those of the highest attempts."""
 
 
 def _on_state_ready(state: State, event: StateReady, now: float) -> Step:
@@ -102,12 +89,7 @@ def _on_decision(state: State, event: Decision, now: float) -> Step:
 
 def _on_order(state: State, event: OrderCame, now: float) -> Step:
     """Rule 11: an order waits for the next Ready; one that a value has overtaken is void."""
-    order = event.order
-    numbers = {held.message.number for held in state.orders}
-    if order.message.number <= state.value.order_number or order.message.number in numbers:
-        return state, []
-    orders = sorted((*state.orders, order), key=lambda held: held.message.number)
-    return replace(state, orders=tuple(orders[:MOST_ORDERS])), []
+    return with_order(state, event.order), []
 
 
 def _on_reset(state: State, event: ResetCame, now: float) -> Step:
@@ -117,7 +99,18 @@ def _on_reset(state: State, event: ResetCame, now: float) -> Step:
     after = moves.state_after(state, event.certified, now)
     if state.contribution is not None and after.lease == state.lease:
         after = replace(after, contribution=state.contribution)
-    return after, [Abandon(), Renew(event.certified)]
+    return after, [Abandon(), Renew(event.certified), *moves.recorded(state, after)]
+
+
+def _on_evidence(state: State, event: EvidenceCame, now: float) -> Step:
+    """Rule 16: what others have found out is as good as one's own finding."""
+    if not any(elector.peer == event.proof.accused for elector in state.value.electorate):
+        return state, []
+    return moves.accuse(state, event.proof)
+
+
+def _on_observed(state: State, event: Observed, now: float) -> Step:
+    return replace(state, observed=event), []
 
 
 def _on_gone(state: State, event: Gone, now: float) -> Step:
@@ -142,149 +135,16 @@ def _on_arrived(state: State, event: Arrived, now: float) -> Step:
     state = replace(state, gone=state.gone - {sealed.sender}) if sealed.sender in state.gone else state
     here, theirs = (state.epoch, state.round), (body.epoch, body.round)
     if theirs < here:
-        answer: list[Effect] = [] if sealed.sender == state.me else [Answer(sealed.sender, *theirs)]
-        return state, answer
+        # a vote for what was decided is late and not ignorant: its sender is told with all others
+        known = isinstance(body, Vote) and body.value == state.tip.digest
+        answer: list[Effect] = [Answer(sealed.sender, *theirs)]
+        return state, [] if known or sealed.sender == state.me else answer
     if theirs > here:
         return state, [CatchUp(sealed.sender)]
     if state.finished or body.attempt >= MOST_ATTEMPTS:
         return state, []
-    handler: Callable[[State, Any, float], Step] = STATEMENTS[type(body)]
+    handler: Callable[[State, Any, float], Step] = hearing.STATEMENTS[type(body)]
     return handler(state, sealed, now)
-
-
-def _on_ready(state: State, sealed: Sealed[Ready], now: float) -> Step:
-    ready, peer = sealed.message, sealed.sender
-    voter = any(e.peer == peer for e in state.value.electorate)
-    if not voter and peer not in state.value.members and state.rules.seat_of(ready.admission, peer) is None:
-        return state, [Note("ready.refused", (("peer", peer), ("reason", "no admission")))]
-    if ready.attempt > state.attempt + MOST_AHEAD or (ready.voted_attempt and not voter):
-        return state, [Note("ready.refused", (("peer", peer), ("reason", "no honest member says this")))]
-    held = state.readys.get(peer)
-    if held is not None and held.message.attempt >= ready.attempt and held.message.boot == ready.boot:
-        return state, []
-    if held is not None and held.message.attempt > ready.attempt:
-        return state, []
-    arrivals = state.arrivals if peer in state.arrivals else {**state.arrivals, peer: now - state.began}
-    return replace(state, readys={**state.readys, peer: sealed}, arrivals=arrivals), []
-
-
-def _on_proposal(state: State, sealed: Sealed[Proposal], now: float) -> Step:
-    proposal = sealed.message
-    attempt = proposal.attempt
-    if attempt < state.promised or sealed.sender != state.leader(attempt):
-        return state, []
-    if state.proposal is not None and state.proposal.message.attempt == attempt:
-        return state, []
-    try:
-        readys = _open_readys(state, proposal.readys, attempt)
-    except (NodeError, ValueError) as error:
-        return state, [Note("proposal.refused", (("leader", sealed.sender), ("reason", str(error))))]
-    choice = planning.choose(state.rules, state.value, state.tip.digest, readys)
-    plan = planning.make_plan(state.rules, state.value, readys) if choice.kind == "free" else None
-    if choice.kind == "torn" or (choice.kind == "free" and plan is None):
-        return state, [
-            Note("proposal.refused", (("leader", sealed.sender), ("reason", "it leads to no value")))
-        ]
-    state, effects = moves.adopt(state, attempt, now)
-    state = replace(state, proposal=sealed, plan=plan, forced=choice.value)
-    if plan is not None:
-        return state, [*effects, Reduce(state.epoch, state.round, attempt, sealed.sender, plan)]
-    if sealed.sender == state.me:
-        held = value_digest(choice.value) in state.held
-        state, more = (
-            moves.close(state, attempt, choice.value) if held else moves.give_up(state, attempt, "bytes lost")
-        )
-        return state, effects + more
-    return state, effects
-
-
-def _open_readys(state: State, envelopes: tuple[bytes, ...], attempt: int) -> dict[str, Ready]:
-    """Verify the Readys of a proposal: this round, this attempt for voters, one each, a quorum."""
-    readys: dict[str, Ready] = {}
-    voters = {e.peer for e in state.value.electorate}
-    for raw in envelopes:
-        sealed = state.rules.unseal_ready(raw)
-        ready, peer = sealed.message, sealed.sender
-        if (ready.epoch, ready.round) != (state.epoch, state.round) or peer in readys:
-            raise ValueError(f"the Ready of {peer} is of another round or listed twice")
-        if peer in voters and ready.attempt != attempt:
-            raise ValueError(f"the Ready of {peer} is of another attempt")
-        known = peer in voters or peer in state.value.members
-        if not known and state.rules.seat_of(ready.admission, peer) is None:
-            raise ValueError(f"{peer} is not admitted")
-        readys[peer] = ready
-    if not planning.quorum_of(state.value, readys, attempt):
-        raise ValueError("the listed Readys are no quorum")
-    return readys
-
-
-def _on_close(state: State, sealed: Sealed[Close], now: float) -> Step:
-    close = sealed.message
-    attempt = close.attempt
-    if attempt in state.closes or sealed.sender != state.leader(attempt):
-        return state, []
-    digest = value_digest(close.value)
-    bodies = {**state.bodies, digest: close.value}
-    if len(bodies) <= MOST_BODIES:  # whatever comes of the vote, a certificate may need the body
-        state = replace(state, bodies=bodies)
-    if attempt < state.promised:
-        return state, []
-    try:
-        check_close(state, close)
-    except (NodeError, ValueError) as error:
-        return state, [Note("close.refused", (("leader", sealed.sender), ("reason", str(error))))]
-    state, effects = moves.adopt(state, attempt, now)
-    state = replace(state, closes={**state.closes, attempt: sealed}, bodies=bodies)
-    if state.plan is not None:
-        state = replace(state, plans={**state.plans, digest: state.plan})
-    if digest in state.held or digest in state.fetching:
-        return state, effects
-    plan = state.plans.get(digest)
-    return replace(state, fetching=state.fetching | {digest}), [*effects, Fetch(close.value, plan)]
-
-
-def check_close(state: State, close: Close) -> None:
-    """Recompute a free value; one that was taken up is checked for its chain and against the proposal (rule 4)."""
-    value = planning.parse_value(close.value)
-    if (value.epoch, value.round, value.previous) != (state.epoch, state.round, state.tip.digest):
-        raise ValueError("the value does not follow this member's last one")
-    if state.proposal is None or state.proposal.message.attempt != close.attempt:
-        raise ValueError("the proposal has not come yet")
-    if state.forced:
-        if state.forced != close.value:
-            raise ValueError("the value is not the one that was voted for")
-        return
-    assert state.plan is not None  # a proposal is either free or forced
-    expected = planning.make_value(
-        state.rules, state.value, state.tip.digest, state.plan, close.attempt, value.chunks
-    )
-    if expected != value:
-        raise ValueError("the value is not what its proposal leads to")
-
-
-def _on_vote(state: State, sealed: Sealed[Vote], now: float) -> Step:
-    vote, peer = sealed.message, sealed.sender
-    if not any(e.peer == peer for e in state.value.electorate):
-        return state, []
-    given = sorted(attempt for (attempt, _), held in state.votes.items() if peer in held)
-    if vote.attempt in given:
-        return state, []  # the same again, or one that rule 5 forbids: the first counts
-    votes = {**state.votes}
-    key = (vote.attempt, vote.value)
-    votes[key] = {**votes.get(key, {}), peer: sealed}
-    if len(given) >= MOST_VOTES:
-        lowest = min(vote.attempt, given[0])
-        votes = {k: {p: s for p, s in h.items() if (k[0], p) != (lowest, peer)} for k, h in votes.items()}
-        votes = {k: h for k, h in votes.items() if h}
-    return replace(state, votes=votes), []
-
-
-def _on_pass(state: State, sealed: Sealed[Pass], now: float) -> Step:
-    attempt = sealed.message.attempt
-    near = 0 <= attempt - state.attempt <= len(state.value.electorate)
-    if sealed.sender != state.leader(attempt) or not near:
-        return state, []
-    return replace(state, passed=state.passed | {attempt}), []
 
 
 HANDLERS: dict[type, Callable[[State, Any, float], Step]] = {
@@ -297,16 +157,10 @@ HANDLERS: dict[type, Callable[[State, Any, float], Step]] = {
     Decision: _on_decision,
     OrderCame: _on_order,
     ResetCame: _on_reset,
+    EvidenceCame: _on_evidence,
+    Observed: _on_observed,
     Gone: _on_gone,
     Seen: _on_seen,
     Leave: _on_leave,
     Tick: _on_tick,
-}
-
-STATEMENTS: dict[type, Callable[[State, Any, float], Step]] = {
-    Ready: _on_ready,
-    Proposal: _on_proposal,
-    Close: _on_close,
-    Vote: _on_vote,
-    Pass: _on_pass,
 }

@@ -24,6 +24,7 @@ from diloco.rounds.events import (
     Event,
     ResetCame,
     StateReady,
+    Tick,
 )
 from diloco.rounds.state import State
 
@@ -41,7 +42,10 @@ def advance(state: State, event: Event, now: float) -> tuple[State, tuple[Effect
     """
     if state.finished and not isinstance(event, Arrived | Decision | StateReady | ResetCame):
         return state, ()
+    before = state
     state, effects = intake.HANDLERS[type(event)](state, event, now)
+    if state is before and not isinstance(event, Tick):
+        return state, tuple(effects)  # what time alone makes due comes with the next tick
     while not state.finished:
         for rule in (duties.decide, duties.speak, duties.follow, duties.run_timer, duties.vote, duties.lead):
             state, more = rule(state, now)

@@ -2,18 +2,24 @@
 
 from dataclasses import replace
 
-from diloco.rounds import planning
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import (
     Abandon,
+    Accuse,
     Commit,
     Effect,
     Persist,
     Say,
 )
-from diloco.rounds.planning import value_digest
+from diloco.rounds.evidence import Proof
+from diloco.rounds.roster import included
 from diloco.rounds.state import Ballot, State
 from diloco.rounds.statements import Close, Pass
+from diloco.rounds.values import value_digest
+from protocol.messages import encode
+
+MOST_EVIDENCE = 8
+"""Voters against whom evidence is kept at the same time."""
 
 Step = tuple[State, list[Effect]]
 """The state after, and effects in the order in which they are to be carried out."""
@@ -32,17 +38,32 @@ def close(state: State, attempt: int, data: bytes) -> Step:
     return state, [persist(state), Say(body)]
 
 
-def give_up(state: State, attempt: int, reason: str) -> Step:
-    """Pass: the attempt's timer ends at once everywhere (rule 8)."""
-    body = Pass(epoch=state.epoch, round=state.round, attempt=attempt, reason=reason)
-    return replace(state, proposed=attempt, passed=state.passed | {attempt}), [Say(body)]
+def accuse(state: State, proof: Proof | None) -> Step:
+    """Keep evidence for the next free proposal, and show it to everyone, the first time that one is accused."""
+    if proof is None or proof.accused in state.evidence or len(state.evidence) >= MOST_EVIDENCE:
+        return state, []
+    state = replace(state, evidence={**state.evidence, proof.accused: encode(proof.evidence)})
+    return state, [Accuse(proof)]
+
+
+def give_up(state: State, attempt: int, reason: str, lost: bytes = b"") -> Step:
+    """Pass: the attempt's timer ends at once everywhere (rule 8).
+
+    Args:
+        state: The state.
+        attempt: The attempt that is given up.
+        reason: In plain words.
+        lost: Digest of the voted value whose bytes cannot be had, where that is why.
+    """
+    body = Pass(epoch=state.epoch, round=state.round, attempt=attempt, reason=reason, lost=lost)
+    return replace(state, proposed=attempt, passed=state.passed | {attempt}, lost=lost), [Say(body)]
 
 
 def commit(state: State, certified: Certified, now: float) -> Step:
     """Go to the next round; a contribution that is not in the value is kept while its lease goes on (rule 7)."""
     value = certified.value
     spent = any(
-        entry.peer == state.me and any(planning.included(chunk, i) for chunk in value.chunks)
+        entry.peer == state.me and any(included(chunk, i) for chunk in value.chunks)
         for i, entry in enumerate(value.roster)
     )
     after = state_after(state, certified, now)
@@ -50,7 +71,12 @@ def commit(state: State, certified: Certified, now: float) -> Step:
     kept = give is not None and give.tokens > 0 and after.lease == state.lease  # nothing is not kept
     if kept and not spent:
         after = replace(after, contribution=give)
-    return after, [Commit(certified, spent)]
+    return after, [Commit(certified, spent), *recorded(state, after)]
+
+
+def recorded(before: State, after: State) -> list[Effect]:
+    """A value lists the boot nonce of this member: its vote record begins, before it promises anything (rule 9)."""
+    return [persist(after)] if before.abstains and not after.abstains else []
 
 
 def state_after(state: State, certified: Certified, now: float) -> State:
@@ -62,6 +88,7 @@ def state_after(state: State, certified: Certified, now: float) -> State:
         timing=state.timing,
         boot=state.boot,
         tip=certified,
+        beacon_key=state.beacon_key,
         admission=state.admission,
         abstains=state.abstains
         and not any(b.peer == state.me and b.nonce == state.boot for b in value.boots),
@@ -69,6 +96,12 @@ def state_after(state: State, certified: Certified, now: float) -> State:
         gone=state.gone,
         began=now,
         attempt_began=now,
+        evidence={
+            peer: raw
+            for peer, raw in state.evidence.items()
+            if any(elector.peer == peer for elector in value.electorate)
+        },
+        observed=state.observed,
         orders=tuple(order for order in state.orders if order.message.number > value.order_number),
     )
 

@@ -8,8 +8,9 @@ from statistics import median
 from diloco.rounds import planning
 from diloco.rounds.certificate import Certified
 from diloco.rounds.electorate import is_quorum
-from diloco.rounds.events import Contribution
-from diloco.rounds.planning import Plan, Rules
+from diloco.rounds.events import Contribution, Observed
+from diloco.rounds.roster import Plan
+from diloco.rounds.rules import Rules
 from diloco.rounds.statements import Close, Lease, Order, Proposal, Ready, Value, Vote
 from protocol.envelope import Sealed
 
@@ -58,6 +59,7 @@ class State:
         timing: Deadlines.
         boot: Boot nonce of this process.
         tip: Last certified value.
+        beacon_key: Secret of this member (32 bytes), from which its nonces follow.
         admission: This member's admission (envelope), said until it is in the electorate.
         abstains: This member's vote record is gone (rule 9).
         leaving: This member drains.
@@ -82,12 +84,15 @@ class State:
         held: Digests of values whose bytes are held.
         fetching: Digests of values being fetched.
         unheld: Digests of values whose bytes cannot be had.
+        lost: Digest of a voted value whose bytes nobody has, as the leader of the last attempt found; else empty.
         gone: Peers believed dead.
         began: When the round began here, seconds.
         attempt_began: When the current attempt began here, seconds.
         timer: When the current attempt ends, seconds; None while no quorum is ready.
         resynced: Base that was last asked for.
         orders: Operator orders that no value has taken up, by number.
+        evidence: Evidence against voters that have not lost their seat for it, encoded, by who is accused.
+        observed: What this member found out about others.
     """
 
     me: str
@@ -95,6 +100,7 @@ class State:
     timing: Timing
     boot: bytes
     tip: Certified
+    beacon_key: bytes
     admission: bytes = b""
     abstains: bool = False
     leaving: bool = False
@@ -119,12 +125,15 @@ class State:
     held: frozenset[bytes] = frozenset()
     fetching: frozenset[bytes] = frozenset()
     unheld: frozenset[bytes] = frozenset()
+    lost: bytes = b""
     gone: frozenset[str] = frozenset()
     began: float = 0.0
     attempt_began: float = 0.0
     timer: float | None = None
     resynced: bytes = b""
     orders: tuple[Sealed[Order], ...] = ()
+    evidence: Mapping[str, bytes] = field(default_factory=dict)
+    observed: Observed = field(default_factory=Observed)
 
     @property
     def value(self) -> Value:
@@ -149,7 +158,7 @@ class State:
     @property
     def finished(self) -> bool:
         """Whether the run is complete."""
-        return bool(self.rules.rounds) and self.round >= self.rules.rounds
+        return self.value.finished or (bool(self.rules.rounds) and self.round >= self.rules.rounds)
 
     @property
     def lease(self) -> Lease | None:

@@ -25,11 +25,20 @@ class Span:
 
 @part
 class Lease:
-    """The sample positions that one member is to train on in one round."""
+    """The sample positions that one member is to train on in one round: a run, and further ones after it.
+
+    Attributes:
+        start: First position.
+        count: Length of the first run.
+        more: Further runs, used in this order.
+        size: Samples that the member is leased in a round now, where that differs from the genesis' number; else 0.
+    """
 
     peer: str = field(1, max_bytes=64)
     start: int = field(2)
     count: int = field(3)
+    more: tuple[Span, ...] = field(4, default=(), max_items=64)
+    size: int = field(5, default=0)
 
 
 @part
@@ -39,10 +48,14 @@ class Elector:
     Attributes:
         peer: The voter.
         absent: For how many values running no Ready of it was listed (0 or 1).
+        beacon_commitment: What its nonce of the next round hashes to (32 bytes); empty where it has not committed.
+        withheld: For how many values running it did not do its part for the beacon (0 or 1).
     """
 
     peer: str = field(1, max_bytes=64)
     absent: int = field(2, default=0)
+    beacon_commitment: bytes = field(3, default=b"", max_bytes=32)
+    withheld: int = field(4, default=0)
 
 
 @part
@@ -62,12 +75,14 @@ class Contributor:
         weight: Its weight in the mean (tokens, after the lease and the cap).
         tokens: Tokens it reports to have trained on.
         samples: Sample positions it trained on, counted from the start of its lease.
+        clip: Factor of its contribution in the mean, 0 to 1, representable in fp32.
     """
 
     peer: str = field(1, max_bytes=64)
     weight: int = field(2)
     tokens: int = field(3)
     samples: int = field(4)
+    clip: float = field(5, default=1.0)
 
 
 @part
@@ -84,6 +99,27 @@ class ReducedChunk:
 
 
 @part
+class Rate:
+    """How fast another member's bytes came to the sender.
+
+    Attributes:
+        peer: The other member.
+        rate: Bytes per second; 0 where the way to it leads over a relay.
+    """
+
+    peer: str = field(1, max_bytes=64)
+    rate: int = field(2)
+
+
+@part
+class Unproven:
+    """A member that did not show what it had averaged, and for how many rounds it owns no chunk."""
+
+    peer: str = field(1, max_bytes=64)
+    rounds: int = field(2)
+
+
+@part
 class Boot:
     """The boot nonce under which a node without its vote record may vote again."""
 
@@ -97,6 +133,22 @@ class Taken:
 
     number: int = field(1)
     digest: bytes = field(2, max_bytes=32)
+
+
+@part
+class Reveal:
+    """The nonce of one voter that went into a beacon."""
+
+    peer: str = field(1, max_bytes=64)
+    nonce: bytes = field(2, max_bytes=32)
+
+
+@part
+class Parameter:
+    """A parameter of the run that the operator has changed, and its value as text."""
+
+    name: str = field(1, max_bytes=64)
+    value: str = field(2, max_bytes=64)
 
 
 @message("round.value", version=1, max_bytes="1 MiB", rate="20/s", audience="member")
@@ -129,6 +181,16 @@ class Value:
         orders: Operator orders taken up, by number.
         order_number: Highest number taken up so far in the run.
         banned: Peers that take no part from the next round on.
+        paused: Nobody trains in the next round: it decides on orders only.
+        finished: The operator ended the run with this round.
+        reveals: Nonces that went into the beacon, ordered by peer id.
+        parameters: Parameters that differ from the genesis in the next round, ordered by name.
+        seated: Peers to which the operator gave a seat that their admission does not give.
+        unseated: Peers that lost their seat, by the operator's order or by evidence.
+        origin: Digest of the record that began this epoch; in such a record, of the one that began the epoch before.
+        begins: This value is itself the beginning of an epoch: a start record or a reset.
+        late: Members without a seat whose Ready this value does not list; they stay for one more round.
+        unproven: Members that own no chunk in the next round.
     """
 
     epoch: int = field(1)
@@ -156,6 +218,16 @@ class Value:
     orders: tuple[Taken, ...] = field(23, default=(), max_items=64)
     order_number: int = field(24, default=0)
     banned: tuple[str, ...] = field(25, default=(), max_items=4096)
+    paused: bool = field(26, default=False)
+    finished: bool = field(27, default=False)
+    reveals: tuple[Reveal, ...] = field(28, default=(), max_items=64)
+    parameters: tuple[Parameter, ...] = field(29, default=(), max_items=16)
+    seated: tuple[str, ...] = field(30, default=(), max_items=4096)
+    unseated: tuple[str, ...] = field(31, default=(), max_items=4096)
+    origin: bytes = field(32, default=b"", max_bytes=32)
+    begins: bool = field(33, default=False)
+    late: tuple[str, ...] = field(41, default=(), max_items=4096)
+    unproven: tuple[Unproven, ...] = field(42, default=(), max_items=64)
 
 
 @message("round.start", version=1, max_bytes="256 KiB", rate="20/s", audience="member")
@@ -175,28 +247,64 @@ class Order:
 
     Attributes:
         number: Orders are numbered; one below the highest taken up is void.
-        kind: ``ban`` or ``unban``.
-        peer: Whom it is about.
+        kind: ``ban``, ``unban``, ``kick``, ``seat`` or ``unseat`` a peer; ``pause``, ``resume`` or ``finish`` the run;
+            ``parameter`` changes one.
+        peer: Whom it is about; empty where it is about the run.
         reason: In plain words.
+        name: For ``parameter``: which one.
+        value: For ``parameter``: its new value as text; empty for that of the genesis.
     """
 
     number: int = field(1)
     kind: str = field(2, max_bytes=32)
-    peer: str = field(3, max_bytes=64)
+    peer: str = field(3, default="", max_bytes=64)
     reason: str = field(4, default="", max_bytes=400)
+    name: str = field(5, default="", max_bytes=64)
+    value: str = field(6, default="", max_bytes=64)
 
 
-@message("round.reset", version=1, max_bytes="256 KiB", rate="20/s", audience="member")
+@message("round.reset", version=1, max_bytes="2 MiB", rate="20/s", audience="member")
 class Reset:
     """The operator begins a new epoch where a quorum is lost for good (rule 15).
 
     Attributes:
         value: Encoded ``Value`` of the new epoch, of the round of the last value that stands, which it names.
         reason: In plain words.
+        askers: The ``AskReset`` of those who asked (envelope bytes), ordered by sender.
+        last: Encoded value that the reset names as the last one where it was voted for but never certified.
     """
 
     value: bytes = field(1, max_bytes=262144)
     reason: str = field(2, default="", max_bytes=400)
+    askers: tuple[bytes, ...] = field(3, default=(), max_items=64, max_bytes=2048)
+    last: bytes = field(4, default=b"", max_bytes=1048576)
+
+
+@message("round.ask-reset", version=1, max_bytes="1 KiB", rate="20/s", audience="member")
+class AskReset:
+    """The sender sees no quorum and asks the operator for a reset; it stays until that is decided (rule 15).
+
+    Attributes:
+        epoch: Epoch of the round.
+        round: The round that nobody decides.
+        attempt: The attempt that the sender is in.
+        tip: Digest of the sender's last certified value (32 bytes).
+        base: State digest of the sender (32 bytes).
+        boot: Boot nonce of the sender's process (16 bytes).
+        lost_record: The sender has no vote record; a reset that lists its nonce gives it its vote again.
+        voted_attempt: One more than the highest attempt in which the sender voted in this round, 0 for none.
+        voted_value: Digest of that value.
+    """
+
+    epoch: int = field(1)
+    round: int = field(2)
+    attempt: int = field(3)
+    tip: bytes = field(4, max_bytes=32)
+    base: bytes = field(5, max_bytes=32)
+    boot: bytes = field(6, max_bytes=16)
+    lost_record: bool = field(7, default=False)
+    voted_attempt: int = field(8, default=0)
+    voted_value: bytes = field(9, default=b"", max_bytes=32)
 
 
 @message("round.ready", version=1, max_bytes="4 MiB", rate="50/s", audience="member")
@@ -220,6 +328,12 @@ class Ready:
         voted_close: The leader's signed Close for it (envelope bytes).
         admission: The sender's admission (envelope bytes), from those who are not in the electorate.
         orders: Operator orders that the sender holds and no value has taken up (envelope bytes).
+        beacon_commitment: What the sender's nonce of the next round hashes to (32 bytes).
+        reveal: The sender's nonce of this round (32 bytes), to which it committed in its Ready of the round before.
+        started: When the sender's process started, Unix milliseconds, growing with each start of one data directory.
+        rates: How fast others' contributions came here, ordered by peer.
+        unshown: Owners that did not show this sender what they had averaged.
+        convicted: Peers against whom the sender has verified evidence.
     """
 
     epoch: int = field(1)
@@ -238,6 +352,12 @@ class Ready:
     voted_close: bytes = field(14, default=b"", max_bytes=1050624)
     admission: bytes = field(15, default=b"", max_bytes=8192)
     orders: tuple[bytes, ...] = field(16, default=(), max_items=16, max_bytes=2048)
+    beacon_commitment: bytes = field(17, default=b"", max_bytes=32)
+    reveal: bytes = field(18, default=b"", max_bytes=32)
+    started: int = field(19, default=0)
+    rates: tuple[Rate, ...] = field(30, default=(), max_items=64)
+    unshown: tuple[str, ...] = field(31, default=(), max_items=64, max_bytes=64)
+    convicted: tuple[str, ...] = field(32, default=(), max_items=64, max_bytes=64)
 
 
 @message("round.proposal", version=1, max_bytes="4 MiB", rate="20/s", audience="member")
@@ -246,12 +366,14 @@ class Proposal:
 
     Attributes:
         readys: Envelope bytes of the Readys, ordered by sender.
+        evidence: Encoded ``Evidence`` against peers that a free proposal strikes off.
     """
 
     epoch: int = field(1)
     round: int = field(2)
     attempt: int = field(3)
     readys: tuple[bytes, ...] = field(4, max_items=4096)
+    evidence: tuple[bytes, ...] = field(5, default=(), max_items=4, max_bytes=1048576)
 
 
 @part
@@ -294,22 +416,49 @@ class Close:
 
 @message("round.vote", version=1, max_bytes="1 KiB", rate="50/s", audience="member")
 class Vote:
-    """The sender holds every byte of a value and votes for it in one attempt. It promises that attempt too."""
+    """The sender holds every byte of a value and votes for it in one attempt. It promises that attempt too.
+
+    Attributes:
+        value: Digest of the value.
+        boot: Boot nonce of the sender's process: a later Ready of that process has to report this vote.
+    """
 
     epoch: int = field(1)
     round: int = field(2)
     attempt: int = field(3)
     value: bytes = field(4, max_bytes=32)
+    boot: bytes = field(5, default=b"", max_bytes=16)
 
 
 @message("round.pass", version=1, max_bytes="1 KiB", rate="50/s", audience="member")
 class Pass:
-    """The leader of an attempt gives it up."""
+    """The leader of an attempt gives it up.
+
+    Attributes:
+        reason: In plain words.
+        lost: Digest of the voted value whose bytes cannot be had, where that is why.
+    """
 
     epoch: int = field(1)
     round: int = field(2)
     attempt: int = field(3)
     reason: str = field(4, default="", max_bytes=200)
+    lost: bytes = field(5, default=b"", max_bytes=32)
+
+
+@message("round.evidence", version=1, max_bytes="4 MiB", rate="20/s", audience="member")
+class Evidence:
+    """Statements that one honest member cannot have signed; whoever holds them can verify it (rule 16).
+
+    Attributes:
+        kind: What they show.
+        accused: Who signed them.
+        statements: Envelope bytes.
+    """
+
+    kind: str = field(1, max_bytes=32)
+    accused: str = field(2, max_bytes=64)
+    statements: tuple[bytes, ...] = field(3, max_items=4, max_bytes=2097152)
 
 
 @message("round.decided", version=1, max_bytes="4 MiB", rate="50/s", audience="member")
@@ -317,13 +466,21 @@ class Decided:
     """A value with its certificate, or the start record.
 
     Attributes:
-        value: Encoded value.
+        value: Encoded value; where ``previous`` is given, an encoded ``round.value-delta`` to that one.
         attempt: The attempt whose votes these are.
         votes: Envelope bytes of the votes, ordered by sender. Empty for the start record.
         start: Envelope bytes of the start record or of the reset that this is, else empty.
+        previous: Digest of the value before, empty where ``value`` is whole.
+        digest: Digest of the value; it and the next two only beside ``previous``.
+        epoch: Its epoch.
+        round: Its round.
     """
 
     value: bytes = field(1, max_bytes=1048576)
     attempt: int = field(2, default=0)
     votes: tuple[bytes, ...] = field(3, default=(), max_items=64)
-    start: bytes = field(4, default=b"", max_bytes=262144)
+    start: bytes = field(4, default=b"", max_bytes=2162688)
+    previous: bytes = field(5, default=b"", max_bytes=32)
+    digest: bytes = field(6, default=b"", max_bytes=32)
+    epoch: int = field(7, default=0)
+    round: int = field(8, default=0, kind="sint64")

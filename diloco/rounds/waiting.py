@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from diloco.rounds.leases import samples_of
 from diloco.rounds.state import State
 
 
@@ -10,7 +11,7 @@ class Waiting:
     """What a member is doing or waiting for.
 
     Attributes:
-        phase: ``training``, ``ready``, ``reducing``, ``voting``, ``syncing`` or ``finished``.
+        phase: ``training``, ``ready``, ``reducing``, ``voting``, ``syncing``, ``paused`` or ``finished``.
         reason: Stable reason code.
         sentence: One sentence with names and numbers.
         until: Deadline, seconds on the member's monotonic clock; None where there is none.
@@ -33,14 +34,22 @@ def waiting(state: State, now: float) -> Waiting:
     """
     number = state.round
     if state.finished:
-        return Waiting(
-            "finished", "finished", f"All {state.rules.rounds} rounds are done; serving the result."
-        )
+        return Waiting("finished", "finished", f"The run ended with round {number - 1}; serving the result.")
     if state.base is None:
         return Waiting("syncing", "state", f"Preparing the outer state of round {number}.")
-    if state.lease is not None and state.contribution is None:
-        return Waiting("training", "training", f"Training on {state.lease.count} samples for round {number}.")
+    if state.value.paused and not state.orders:
+        return Waiting("paused", "paused", f"The operator paused the run before round {number}.")
+    if state.lease is not None and state.contribution is None and not state.value.paused:
+        return Waiting(
+            "training", "training", f"Training on {samples_of(state.lease)} samples for round {number}."
+        )
     attempt = state.attempt
+    if not any(elector.peer == state.me for elector in state.value.electorate):
+        voters = len(state.value.electorate)
+        sentence = (
+            f"Round {number}: this member has given its part, waiting for the {voters} voters to decide."
+        )
+        return Waiting("ready", "decision", sentence)
     leader = state.leader(attempt)
     if attempt in state.closes or any(a == attempt for a, _ in state.votes):
         have = max((len(v) for (a, _), v in state.votes.items() if a == attempt), default=0)
@@ -62,6 +71,19 @@ def waiting(state: State, now: float) -> Waiting:
             f"missing {_names(absent)}."
         )
         return Waiting("ready", "quorum", sentence, None, absent)
+    if state.lost:
+        sentence = (
+            f"Round {number}: a value was voted for whose bytes nobody here has, and its contributions are not all "
+            f"there either; waiting for {_names(absent) or 'a reset'}."
+        )
+        return Waiting("ready", "bytes-lost", sentence, state.timer, absent)
+    if _diverged(state):
+        bases = len({ready.message.base for ready in state.readys.values()})
+        sentence = (
+            f"Round {number}: {bases} different states are reported and none can reach a quorum any more; "
+            "the operator has to name one by a reset."
+        )
+        return Waiting("ready", "divergence", sentence)
     missing = tuple(state.missing())
     if missing:
         left = max(0.0, state.ready_deadline() - now)
@@ -72,6 +94,15 @@ def waiting(state: State, now: float) -> Waiting:
         return Waiting("ready", "readys", sentence, state.ready_deadline(), missing)
     sentence = f"Round {number}: everyone is ready, waiting for the proposal of {_name(leader)}."
     return Waiting("ready", "proposal", sentence, state.timer, (leader,))
+
+
+def _diverged(state: State) -> bool:
+    """Rule 12: whether no base can reach a quorum, whatever those say who have not spoken."""
+    voters = {elector.peer for elector in state.value.electorate}
+    bases: dict[bytes, set[str]] = {b"": voters - set(state.readys)}
+    for peer in voters & set(state.readys):
+        bases.setdefault(state.readys[peer].message.base, set(bases[b""])).add(peer)
+    return not any(map(state.is_quorum, bases.values()))
 
 
 def _name(peer: str) -> str:

@@ -6,6 +6,7 @@ digest as base. The newest one that verifies is used; a damaged one falls back t
 
 import json
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ import numpy.typing as npt
 
 from diloco.digest import state_digest
 from diloco.layout import Grid
-from diloco.store.files import write_whole
 from protocol.errors import Code, NodeError
+from protocol.files import write_whole
 
 SCHEMA_VERSION = "1"
 _MAX_HEADER = 1 << 16
@@ -42,6 +43,11 @@ class Checkpoints:
         """Rounds of the checkpoints that are there, newest first."""
         names = (path.stem.removeprefix("round-") for path in self._folder.glob("round-*.safetensors"))
         return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+
+    def discard(self, round_number: int) -> None:
+        """Remove a checkpoint; a directory that lies in its place is left to people."""
+        with suppress(OSError):
+            self.path(round_number).unlink()
 
     def write(self, round_number: int, params: Floats, momentum: Floats, digest: bytes) -> Path:
         """Store a state; the same state gives the same bytes on every member.

@@ -7,15 +7,19 @@ before they are said.
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Persist
-from diloco.rounds.planning import parse_value, value_digest
-from diloco.rounds.statements import Decided
+from diloco.rounds.statements import Decided, Evidence
+from diloco.rounds.values import parse_value, value_digest
 from protocol.errors import Code, NodeError
 from protocol.messages import decode, encode
 
 SCHEMA_VERSION = 1
+
+DAMAGED = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What reading a damaged file raises; Python fails to read what SQLite says of some."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -26,7 +30,29 @@ CREATE TABLE IF NOT EXISTS decided (
 CREATE TABLE IF NOT EXISTS promise (
     one INTEGER PRIMARY KEY CHECK (one = 1), epoch INTEGER NOT NULL, round INTEGER NOT NULL, promised INTEGER NOT NULL,
     voted_attempt INTEGER NOT NULL, voted_value BLOB NOT NULL, voted_close BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS evidence (accused TEXT PRIMARY KEY, kind TEXT NOT NULL, evidence BLOB NOT NULL);
 """
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open a ledger for reading only; a node may be writing it. Leaves nothing beside a file that no node has open.
+
+    Raises:
+        sqlite3.Error: It cannot be opened.
+    """
+    written = path.with_name(path.name + "-wal").exists()
+    how = (
+        "mode=ro" if written else "mode=ro&immutable=1"
+    )  # without its log nobody writes it, and no lock is needed
+    return sqlite3.connect(f"file:{quote(str(path.absolute()))}?{how}", uri=True, isolation_level=None)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=FULL")
+    database.executescript(_TABLES)
+    return database
 
 
 class Ledger:
@@ -34,18 +60,16 @@ class Ledger:
 
     Args:
         path: The SQLite file; made when missing.
+        read_only: Change nothing; a node may be writing it.
 
     Raises:
         NodeError: ``STO_UNWRITABLE``, ``STO_CORRUPT`` or ``STO_SCHEMA``.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path = path
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
-            self._db.executescript(_TABLES)
+            self._db = connect(path) if read_only else _open(path)
             row = self._db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
             if row is None:
                 self._db.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
@@ -53,7 +77,7 @@ class Ledger:
                 raise NodeError(
                     Code.STO_SCHEMA, f"{path} has schema version {row[0]}; this node writes {SCHEMA_VERSION}."
                 )
-        except sqlite3.DatabaseError as error:
+        except DAMAGED as error:
             code = Code.STO_UNWRITABLE if isinstance(error, sqlite3.OperationalError) else Code.STO_CORRUPT
             raise NodeError(code, f"The ledger {path} cannot be opened: {error}.") from error
 
@@ -121,6 +145,19 @@ class Ledger:
             "SELECT epoch, round, promised, voted_attempt, voted_value, voted_close FROM promise"
         ).fetchone()
         return None if row is None else Persist(*row)
+
+    def keep_evidence(self, evidence: Evidence) -> None:
+        """Store verified evidence, the first against each accused.
+
+        Raises:
+            NodeError: ``STO_FULL`` when it cannot be written.
+        """
+        fields = (evidence.accused, evidence.kind, encode(evidence))
+        self._write("INSERT OR IGNORE INTO evidence VALUES (?, ?, ?)", fields)
+
+    def evidence(self) -> list[bytes]:
+        """Evidence that was stored, encoded; who uses it verifies it again."""
+        return [row[0] for row in self._db.execute("SELECT evidence FROM evidence ORDER BY accused")]
 
     def close(self) -> None:
         """Close the file."""

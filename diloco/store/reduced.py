@@ -11,8 +11,8 @@ from pathlib import Path
 from blake3 import blake3
 
 from diloco.rounds.statements import ReducedChunk, Value
-from diloco.store.files import write_whole
 from protocol.errors import Code, NodeError
+from protocol.files import write_whole
 
 
 class ReducedStore:

@@ -13,8 +13,8 @@ from diloco.data.corpus import corpus_of
 from diloco.data.samples import load_tokens
 from diloco.genesis import Genesis
 from diloco.worker.channel import Channel, Closed, Line
-from diloco.worker.parent import die_with_parent
 from protocol.errors import NodeError
+from protocol.parent import die_with_parent
 
 if TYPE_CHECKING:
     from diloco.worker.rank import Rank

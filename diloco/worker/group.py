@@ -14,6 +14,12 @@ from diloco.worker.channel import Line
 from diloco.worker.ranks import Plan, Ranks
 from protocol.errors import Code, NodeError
 
+_LOOK = timedelta(seconds=1)
+"""How often the state of silent processes is looked at."""
+
+_STOPPED_FOR = 3
+"""Looks in a row that find a worker stopped, until nothing is expected of it any more."""
+
 
 class Positions(Protocol):
     """A run of sample positions: a lease, a span."""
@@ -70,7 +76,9 @@ class WorkerGroup:
     """All worker processes of a node, which work as one.
 
     One call at a time: a second one waits. When a worker dies, all are ended, the running call raises
-    ``TRN_WORKER_DIED``, and they are started again from the outer state, once per round. Make it with `start`.
+    ``TRN_WORKER_DIED``, and they are started again from the outer state, once per round. While a signal keeps a worker
+    stopped, calls raise ``TRN_WORKER_STOPPED``; nobody ends it, and it is of use again once it goes on.
+    Make it with `start`.
     """
 
     def __init__(self, plan: Plan, patience: timedelta) -> None:
@@ -84,6 +92,7 @@ class WorkerGroup:
         self._training: int | None = None
         self._round = -1
         self._restarted_in = -2
+        self._owed: tuple[Ranks, int] | None = None
         self._stopped = False
 
     @classmethod
@@ -123,6 +132,15 @@ class WorkerGroup:
         """Process ids of the living workers, by rank."""
         return () if self._ranks is None else self._ranks.pids()
 
+    @property
+    def stopped(self) -> str:
+        """Which workers a signal has stopped, in a sentence; empty while none is."""
+        which = () if self._ranks is None else self._ranks.stopped()
+        if not which:
+            return ""
+        names = ", ".join(f"{rank} (process {pid})" for rank, pid in which)
+        return f"Stopped by a signal: worker {names}."
+
     async def train(
         self,
         lease: Positions | Sequence[Positions],
@@ -132,6 +150,7 @@ class WorkerGroup:
         first_step: int = 0,
         go_on: bool = False,
         budget: timedelta | None = None,
+        lr: float | None = None,
     ) -> TrainResult:
         """Take inner steps from the outer parameters and leave the pseudo-gradient in the outer state.
 
@@ -145,9 +164,10 @@ class WorkerGroup:
             first_step: Steps taken in this round before, for the learning rate.
             go_on: Continue from the pseudo-gradient in the outer state, which this call then includes.
             budget: No step begins after this time; at least one step is taken.
+            lr: Highest learning rate of the schedule; the genesis' one if None.
 
         Raises:
-            NodeError: TRN_WORKER_DIED; the pseudo-gradient is then undefined.
+            NodeError: TRN_WORKER_DIED, TRN_WORKER_STOPPED; the pseudo-gradient is then undefined.
         """
         spans = list(lease) if isinstance(lease, Sequence) else [lease]
         began = time.monotonic()
@@ -160,6 +180,7 @@ class WorkerGroup:
                 "first_step": first_step,
                 "go_on": go_on,
                 "budget": None if budget is None else budget.total_seconds(),
+                "lr": lr,
             }
             answers = await self._call(command, on_step)
         first = answers[0]
@@ -219,6 +240,7 @@ class WorkerGroup:
     async def _call(self, command: Line, on_step: Callable[[StepDone], None] | None = None) -> list[Line]:
         """Give one command to all ranks and wait for all answers. Called with the lock held."""
         ranks = await self._up()
+        await self._settle(ranks)
         self._number += 1
         number = self._number
         ranks.send({**command, "id": number})
@@ -232,12 +254,29 @@ class WorkerGroup:
                     with contextlib.suppress(NodeError):
                         await self._answers(ranks, number, None)
                 raise
+            except NodeError as error:
+                if error.code == Code.TRN_WORKER_STOPPED:
+                    ranks.send({"do": "stop", "id": number}, [0])
+                raise
         finally:
             self._training = None
+
+    async def _settle(self, ranks: Ranks) -> None:
+        """Wait for what a call still owes in which a worker was stopped; until then workers take no other.
+
+        Raises:
+            NodeError: TRN_WORKER_STOPPED while one still is.
+        """
+        if self._owed is None or self._owed[0] is not ranks:
+            return
+        if still := self.stopped:
+            raise NodeError(Code.TRN_WORKER_STOPPED, still)
+        await self._answers(ranks, self._owed[1], None)
 
     async def _answers(
         self, ranks: Ranks, number: int, on_step: Callable[[StepDone], None] | None
     ) -> list[Line]:
+        self._owed = (ranks, number)
         answers: dict[int, Line] = {}
         while len(answers) < self._plan.workers:
             rank, line = await self._next(ranks)
@@ -247,24 +286,34 @@ class WorkerGroup:
                 answers[rank] = line
             elif on_step is not None:
                 on_step(StepDone(line["step"], line["loss"], line["tokens"]))
+        self._owed = None
         return [answers[rank] for rank in sorted(answers)]
 
     async def _next(self, ranks: Ranks) -> tuple[int, dict[str, Any]]:
         """The next line of any rank.
 
         Raises:
-            NodeError: A rank has gone, was silent too long or said why it cannot work. All ranks are ended by then.
+            NodeError: A rank has gone, was silent too long or said why it cannot work, and all ranks are ended by then;
+                or a rank is stopped.
         """
-        try:
-            # Not wait_for: before Python 3.12 it loses a cancellation that comes together with a line.
-            async with asyncio.timeout(self._patience.total_seconds()):
-                rank, line = await ranks.inbox.get()
-        except TimeoutError:
-            await self._fall(ranks)
-            raise NodeError(
-                Code.TRN_WORKER_DIED,
-                f"The workers said nothing for {self._patience.total_seconds():g} seconds.",
-            ) from None
+        end = time.monotonic() + self._patience.total_seconds()
+        looks = 0
+        while True:
+            try:
+                # Not wait_for: before Python 3.12 it loses a cancellation that comes together with a line.
+                async with asyncio.timeout(min(self._patience, _LOOK).total_seconds()):
+                    rank, line = await ranks.inbox.get()
+                break
+            except TimeoutError:
+                looks = looks + 1 if ranks.stopped() else 0
+            if looks >= _STOPPED_FOR:
+                raise NodeError(Code.TRN_WORKER_STOPPED, self.stopped)
+            if time.monotonic() > end:
+                await self._fall(ranks)
+                raise NodeError(
+                    Code.TRN_WORKER_DIED,
+                    f"The workers said nothing for {self._patience.total_seconds():g} seconds.",
+                )
         if line is None:
             sentence = f"Worker {rank} ended with {ranks.status(rank)}: {ranks.last_words(rank)}"
             await self._fall(ranks)

@@ -59,7 +59,7 @@ class Rank:
         self._trainer = Trainer(genesis, state, samples, mesh, device)
 
     def train(self, command: Line) -> dict[str, Any]:
-        """`spans`, `round`, `first_step`, `go_on`, `budget` (seconds or null)."""
+        """`spans`, `round`, `first_step`, `go_on`, `budget` (seconds or null), `lr` (or null)."""
         number = command["id"]
 
         def on_step(step: int, loss: float, tokens: int) -> None:
@@ -75,6 +75,7 @@ class Rank:
             command["go_on"],
             clock if self._leads else (lambda: False),
             on_step,
+            command["lr"],
         )
         return {
             "samples": done.samples,

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+import psutil
+
 from diloco.worker.channel import MAX_LINE, Line, decode, encode
 
 _THREAD_VARIABLES = (
@@ -94,6 +96,10 @@ class Ranks:
         """Process ids, by rank."""
         return tuple(process.pid for process in self._processes)
 
+    def stopped(self) -> tuple[tuple[int, int], ...]:
+        """Rank and process id of each process that a signal has stopped (SIGSTOP, SIGTSTP)."""
+        return tuple((rank, pid) for rank, pid in enumerate(self.pids()) if _is_stopped(pid))
+
     def last_words(self, rank: int) -> str:
         """How a process ended and the last line it printed."""
         with contextlib.suppress(OSError):
@@ -161,6 +167,13 @@ class Ranks:
         ):
             command += [f"--{name}", str(value)]
         return command if plan.base is None else [*command, "--base", str(plan.base.resolve())]
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:  # it has gone, which is noticed elsewhere
+        return False
 
 
 def _environment(threads: int) -> dict[str, str]:

@@ -59,7 +59,7 @@ class Trainer:
         self, genesis: Genesis, state: OuterState, samples: Samples, mesh: DeviceMesh, device: torch.device
     ) -> None:
         self._sections = genesis.sections
-        self._inner = genesis.sections.inner
+        self._inner = self._schedule = genesis.sections.inner
         self._state = state
         self._samples = samples
         self._device = device
@@ -80,6 +80,7 @@ class Trainer:
         go_on: bool,
         stop: Callable[[], bool],
         on_step: Callable[[int, float, int], None],
+        lr: float | None = None,
     ) -> Trained:
         """Take inner steps over leased positions and leave the pseudo-gradient in the outer state.
 
@@ -90,8 +91,10 @@ class Trainer:
             go_on: Continue from the pseudo-gradient that lies in the outer state instead of from the outer parameters.
             stop: Asked once per step; true on any rank ends training after that step.
             on_step: Told step (from 0), loss in nats per token, tokens.
+            lr: Highest learning rate of the schedule; the genesis' one if None.
         """
         # The views are of the copy that is current now: the daemon cannot flip it away from under us unseen.
+        self._schedule = self._inner if lr is None else self._inner.model_copy(update={"lr": lr})
         outer, sequence = self._state.params, self._state.sequence
         if go_on:
             self._shards.load_difference(outer, self._state.gradient)
@@ -212,7 +215,7 @@ class Trainer:
         length = self._sections.round.inner_steps
         progress = (round + min(step / length, 1.0)) / self._sections.run.rounds
         for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate(self._inner, progress, self._age)
+            group["lr"] = learning_rate(self._schedule, progress, self._age)
         self._optimizer.step()
         self._age += 1
 

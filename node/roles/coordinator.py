@@ -16,14 +16,15 @@ from diloco.member.member import Member
 from diloco.member.setting import Emit
 from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
-from diloco.rounds.planning import Rules, value_digest
+from diloco.rounds.rules import Rules
 from diloco.rounds.statements import Order, Reset, Start
-from diloco.store.files import write_whole
+from diloco.rounds.values import value_digest
 from diloco.store.ledger import Ledger
 from node.messages import Admitted, AskAdmission
 from node.network import PROTOCOL, Network
 from protocol.envelope import seal
 from protocol.errors import Code, NodeError
+from protocol.files import write_whole
 from protocol.identity import Identity, public_key_of
 from protocol.messages import encode
 from protocol.rpc import Context
@@ -182,6 +183,10 @@ class Coordinator:
         )
         return value.epoch, value.round + 1
 
+    def _boot(self, peer: PeerId) -> bytes:
+        """The boot nonce of a peer's process."""
+        return self._network.boot if peer == self._network.me else self._network.members[peer].boot
+
     async def begin(self) -> Certified:
         """Wait until enough members announced themselves, then write the start record (docs/rounds.md, words)."""
         section = self._genesis.sections.round
@@ -207,7 +212,8 @@ class Coordinator:
             seat = self._rules.seat_of(raw, peer)
             if seat is not None:
                 seats[peer] = seat.seated
-        value = founding.make_start(self._rules, self._genesis.base, seats, secrets.token_bytes(32))
+        boots = {peer: self._boot(PeerId(peer)) for peer in seats}
+        value = founding.make_start(self._rules, self._genesis.base, seats, boots, secrets.token_bytes(32))
         data = encode(value)
         sealed = seal(self._operator, self._genesis.run_id, Start(value=data))
         self._emit("run.started", members=sorted(seats))

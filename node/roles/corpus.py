@@ -6,9 +6,9 @@ from pathlib import Path
 from diloco.data.corpus import Corpus, corpus_of
 from diloco.genesis import Genesis
 from diloco.member.setting import Emit
-from diloco.store.files import write_whole
 from node.network import Network
 from protocol.errors import Code, NodeError
+from protocol.files import write_whole
 from shardcast.client import fetch
 from shardcast.expect import Expect
 from shardcast.manifest import Manifest, build_manifest

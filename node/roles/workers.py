@@ -2,13 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 from diloco.genesis import Genesis
 from diloco.member.setting import Emit, Outcome
 from diloco.outer_state import OuterState
-from diloco.rounds.statements import Lease, Span
+from diloco.rounds.leases import cut, spans_of
+from diloco.rounds.statements import Lease
 from diloco.worker.group import StepDone, WorkerGroup
+from protocol.errors import Code
+
+_LOOK = timedelta(seconds=1)
+
+_NO_TIME = timedelta(0)
 
 
 class Workers:
@@ -43,7 +50,9 @@ class Workers:
         self._per_step = genesis.sections.inner.samples_per_step
         self._arguments = (path, state, count, device, threads, folder)
         self._base, self._emit = base, emit
+        self._spent = _NO_TIME  # of the time budget, by a lease that was interrupted
         self._starting: asyncio.Task[WorkerGroup] | None = None
+        self._watch: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to start the processes."""
@@ -54,7 +63,22 @@ class Workers:
         group = await WorkerGroup.start(*self._arguments, base=self._base)
         seconds = asyncio.get_running_loop().time() - began
         self._emit("workers.ready", pids=list(group.pids), seconds=seconds)
+        self._watch = asyncio.ensure_future(self._look(group))
         return group
+
+    async def _look(self, group: WorkerGroup) -> None:
+        """Say when a signal has stopped a worker, and when all go on."""
+        said = before = ""
+        while True:
+            await asyncio.sleep(_LOOK.total_seconds())
+            now = group.stopped
+            if now == before != said:  # for two looks
+                if now:
+                    self._emit("workers.stopped", code=str(Code.TRN_WORKER_STOPPED), reason=now)
+                else:
+                    self._emit("workers.continued")
+                said = now
+            before = now
 
     async def group(self) -> WorkerGroup:
         """The running workers.
@@ -68,7 +92,13 @@ class Workers:
         return await asyncio.shield(self._starting)
 
     async def train(
-        self, lease: Lease, round_number: int, *, done: int, on_step: Callable[[int, float, int], None]
+        self,
+        lease: Lease,
+        round_number: int,
+        *,
+        done: int,
+        lr: float,
+        on_step: Callable[[int, float, int], None],
     ) -> Outcome:
         """See ``Trainer.train``."""
         group = await self.group()
@@ -76,15 +106,20 @@ class Workers:
         def step_done(step: StepDone) -> None:
             on_step(step.step, step.loss, step.tokens)
 
-        rest = Span(start=lease.start + done, count=lease.count - done)
+        if done == 0:
+            self._spent = _NO_TIME
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         result = await group.train(
-            rest,
+            cut(spans_of(lease), done)[1],
             round_number,
             step_done,
             first_step=done // self._per_step,
             go_on=done > 0,
-            budget=self._budget,
+            budget=None if self._budget is None else max(self._budget - self._spent, _NO_TIME),
+            lr=lr,
         )
+        self._spent += timedelta(seconds=loop.time() - began)
         return Outcome(result.samples, result.tokens, result.steps, result.loss, result.finite)
 
     def request_stop(self) -> None:
@@ -102,6 +137,8 @@ class Workers:
 
     async def stop(self) -> None:
         """End the processes."""
+        if self._watch is not None:
+            self._watch.cancel()
         if self._starting is None:
             return
         if not self._starting.done():

@@ -8,10 +8,8 @@ socket address holds 107 bytes).
 
 import asyncio
 import contextlib
-import ctypes
 import importlib.util
 import os
-import signal
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,22 +19,11 @@ from pathlib import Path
 
 from protocol.directory.limits import MAX_WORDS, PROGRESS_EVERY, STOP
 from protocol.errors import Code, NodeError
+from protocol.parent import die_with_parent
 from protocol.paths.limits import RELAY_BUFFER
 
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _SOCKET_PREFIX = "p2pd-"
 _CHATTER = ("Control socket:", "Peer Addrs:", "/ip4/", "/ip6/")
-
-
-def die_with_parent(parent: int) -> None:
-    """Makes the kernel kill the calling process when its parent, the process ``parent``, ends.
-
-    The kernel watches the parent's *thread* that made this process, which has to live as long as the parent.
-    """
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the line above
-        os._exit(1)
 
 
 def default_program() -> Path:

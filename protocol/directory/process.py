@@ -32,12 +32,12 @@ from protocol.directory.limits import (
     RPC,
 )
 from protocol.directory.narrow import import_narrowly
-from protocol.directory.p2pd import die_with_parent
 from protocol.directory.records import SHELVES, Guard, dht_expiry, shelf_key
 from protocol.directory.serving import first, serve
 from protocol.directory.validation import Validator, prune
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
+from protocol.parent import die_with_parent
 from protocol.units import PeerId
 
 import_narrowly()

@@ -33,8 +33,8 @@ def _genesis() -> Fuzzed:
 
 @target("value")
 def _value() -> Fuzzed:
-    from diloco.rounds.planning import parse_value
     from diloco.rounds.statements import Value
+    from diloco.rounds.values import parse_value
     from protocol.messages import encode
 
     def run(data: bytes) -> None:

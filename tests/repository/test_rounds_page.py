@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from diloco.rounds import events, intake
+from diloco.rounds import events, hearing, intake
 from diloco.rounds.waiting import waiting
 from tests.diloco.rounds.swarm import Swarm
 from tests.repository.documents import ROOT, blocks, page, rows, section
@@ -83,6 +83,9 @@ def test_through_faults_only_drawn_transitions_are_seen(seed: int) -> None:
     swarm.at(30.0, lambda: swarm.restart(leader))
     swarm.at(50.0, lambda: swarm.leave(next(name for name in FIVE if name != leader)))
     side = set(FIVE[:2])
+    swarm.run(until=35)
+    swarm.order(1, "pause")
+    swarm.at(45.0, lambda: swarm.order(2, "resume", to=["dora", "emil"]))
     swarm.run(until=60)
     swarm.cut = lambda a, b: (a in side) != (b in side)
     swarm.run(until=120)
@@ -126,5 +129,5 @@ def listed(what: str) -> set[str]:
 def test_events_statements_and_effects_are_those_of_the_machine() -> None:
     assert listed("events") == {one.__name__ for one in intake.HANDLERS}
     assert listed("events") == {one.__name__ for one in get_args(events.Event)}
-    assert listed("statements that arrive") == {one.__name__ for one in intake.STATEMENTS}
+    assert listed("statements that arrive") == {one.__name__ for one in hearing.STATEMENTS}
     assert listed("effects") == {one.__name__ for one in get_args(events.Effect)}

@@ -245,8 +245,23 @@ def test_blend_rounds_each_operation_separately(one: Codec) -> None:
     data, mean = one.encode(heavy_tailed(n, 1)), heavy_tailed(n, 2)
     difference = one.decode(data, n) - mean
     expected = mean + ratio * difference
+    again = mean.copy()
     one.blend(mean, data, ratio)
     assert mean.tobytes() == expected.tobytes()
+    clip = np.float32(0.7)
+    clipped = again + ratio * (clip * one.decode(data, n) - again)
+    one.blend(again, data, ratio, float(clip))
+    assert again.tobytes() == clipped.tobytes() != expected.tobytes()
+
+
+@each_codec
+def test_a_part_decodes_as_it_does_in_the_whole(one: Codec) -> None:
+    data = one.encode(heavy_tailed(1237))
+    whole = one.decode(data, 1237)
+    for start, stop in ((0, BLOCK), (BLOCK, 3 * BLOCK), (4 * BLOCK, 1237), (0, 1237)):
+        part = np.empty(stop - start, np.float32)
+        one.decode_part(memoryview(b"x" + data)[1:], 1237, start, part)
+        assert part.tobytes() == whole[start:stop].tobytes()
 
 
 @each_codec

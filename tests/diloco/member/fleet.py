@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -27,9 +27,12 @@ from diloco.member.admission import Admission, admit, seats
 from diloco.member.member import Member
 from diloco.member.setting import Outcome, Setting, codec_of, rules_of, timing_of
 from diloco.outer_state import OuterState
-from diloco.rounds import founding, planning
+from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
-from diloco.rounds.statements import Lease, Start, Value
+from diloco.rounds.leases import cut, samples_of, spans_of
+from diloco.rounds.roster import included
+from diloco.rounds.statements import Lease, Span, Start, Value
+from diloco.rounds.values import value_digest
 from protocol.envelope import Sealed, seal
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
@@ -56,7 +59,18 @@ def tiny_genesis(rounds: int = 4, **changes: Any) -> Genesis:
     }
     sections = RunSections(
         run=RunSection(rounds=rounds),
-        model=ModelSection(hidden=8, layers=1, heads=2, kv_heads=1, intermediate=8, vocab=260, context=8),
+        model=ModelSection(
+            **{
+                "hidden": 8,
+                "layers": 1,
+                "heads": 2,
+                "kv_heads": 1,
+                "intermediate": 8,
+                "vocab": 260,
+                "context": 8,
+                **changes.pop("model", {}),
+            }
+        ),
         inner=InnerSection(batch=2),
         outer=OuterSection(**changes.pop("outer", {})),
         round=RoundSection(
@@ -86,16 +100,25 @@ class ScriptedTrainer:
     def __init__(self, number: int, state: OuterState, gradient: Gradient, step: float = 0.01) -> None:
         self.number, self.state, self.gradient, self.step_time = number, state, gradient, step
         self.trained: list[tuple[int, int, int]] = []
+        self.rates: dict[int, float] = {}
         self.loss: Callable[[int], float] = lambda round_number: 1.0
         self.gate: Callable[[int, int], asyncio.Event | None] = lambda round_number, step: None
+        self.most = 10**9  # samples until the time of a round is over
         self._stop = asyncio.Event()
 
     async def train(
-        self, lease: Lease, round_number: int, *, done: int, on_step: Callable[[int, float, int], None]
+        self,
+        lease: Lease,
+        round_number: int,
+        *,
+        done: int,
+        lr: float,
+        on_step: Callable[[int, float, int], None],
     ) -> Outcome:
+        self.rates[round_number] = lr
         self._stop.clear()
         samples, loss = 0, self.loss(round_number)
-        while done + samples < lease.count:
+        while done + samples < min(samples_of(lease), self.most):
             gate = self.gate(round_number, (done + samples) // 2)
             if gate is not None:
                 await _either(gate, self._stop)
@@ -105,7 +128,8 @@ class ScriptedTrainer:
             samples += 2
             on_step(samples // 2 - 1, loss, 16)
         self.state.gradient[:] = self.gradient(self.number, round_number, self.state)
-        self.trained.append((round_number, lease.start + done, samples))
+        used = cut(cut(spans_of(lease), done)[1], samples)[0]
+        self.trained += [(round_number, span.start, span.count) for span in used]
         return Outcome(samples, samples * 8, samples // 2, loss, bool(np.isfinite(loss)))
 
     def request_stop(self) -> None:
@@ -182,7 +206,8 @@ class Post:
         boot = bytes([self.number, self.boots]) * 8
         self.tls = make_certificate(self.peer)
         self.endpoint = Wire(
-            self.identity, self.tls, self.trust, run=genesis.run_id, boot=boot, upload=self.fleet.upload,
+            self.identity, self.tls, self.trust, run=genesis.run_id, boot=boot,
+            upload=self.fleet.slow.get(self.number, self.fleet.upload),
             audience=lambda peer, audience: True,
         )  # fmt: skip
         self.endpoint.post_of = self
@@ -300,10 +325,12 @@ class Fleet:
         gradient: Gradient,
         *,
         upload: Bytes | None = None,
+        slow: Mapping[int, Bytes] | None = None,
         step: float = 0.01,
     ) -> None:
         self.folder, self.genesis, self.gradient = folder, genesis, gradient
         self.upload, self.step = upload, step
+        self.slow = slow or {}
         self.posts: list[Post] = []
         self.started = False
         self.knows: Callable[[Post, Post], bool] = lambda a, b: True
@@ -326,11 +353,13 @@ class Fleet:
         """Write the first start record that is as wanted, with everyone who is there, and let all run."""
         rules = self.posts[0].member.setting.rules
         peers = {post.peer: post.seated for post in self.posts}
-        values = (founding.make_start(rules, self.genesis.base, peers, bytes([n]) * 32) for n in range(256))
+        boots = {post.peer: post.endpoint.boot for post in self.posts}
+        base = self.genesis.base
+        values = (founding.make_start(rules, base, peers, boots, bytes([n]) * 32) for n in range(256))
         value = next(value for value in values if wanted(value))
         data = encode(value)
         sealed = seal(OPERATOR, self.genesis.run_id, Start(value=data))
-        start = Certified(value, data, planning.value_digest(data), start=sealed.raw)
+        start = Certified(value, data, value_digest(data), start=sealed.raw)
         self.posts[0].member.found(start)
         self.started = True
         for post in self.posts:
@@ -370,10 +399,9 @@ class Fleet:
         for before, after in pairwise(chain):
             leases = {lease.peer: lease for lease in before.value.leases}
             for position, entry in enumerate(after.value.roster):
-                if not any(planning.included(chunk, position) for chunk in after.value.chunks):
+                if not any(included(chunk, position) for chunk in after.value.chunks):
                     continue
-                start = leases[entry.peer].start
-                span = set(range(start, start + entry.samples))
+                span = positions(cut(spans_of(leases[entry.peer]), entry.samples)[0])
                 assert not span & taken, f"positions of round {after.value.round} are in committed work twice"
                 done = {
                     p for _, first, count in self.by(entry.peer).trained for p in range(first, first + count)
@@ -381,11 +409,14 @@ class Fleet:
                 assert span <= done, f"{entry.peer} is credited for what it did not train on"
                 taken |= span
         last = chain[-1].value
-        still = [*last.leases, *last.returned]
-        kept = {p for span in still for p in range(span.start, span.start + span.count)}
+        kept = positions([*(s for lease in last.leases for s in spans_of(lease)), *last.returned])
         assert taken | kept == set(range(last.cursor)), "a sample position is lost"
         assert not taken & kept, "a committed position would be trained on again"
         return taken
+
+
+def positions(spans: Iterable[Span]) -> set[int]:
+    return {p for span in spans for p in range(span.start, span.start + span.count)}
 
 
 @contextlib.asynccontextmanager

@@ -10,6 +10,7 @@ from blake3 import blake3
 
 from diloco.member.holding import Holding
 from diloco.reduce.messages import Frame
+from diloco.reduce.reduction import Signed
 
 BYTES = b"the mean of round 3"
 
@@ -38,7 +39,7 @@ async def test_a_reduce_of_a_later_round_that_moves_does_not_hold_up_what_is_mis
     ledger: Any = None
     holding = Holding(setting, store, ledger)
     holding._check_and_store = lambda value, plan, data: None  # type: ignore[method-assign]
-    later: Any = SimpleNamespace(attempt=SimpleNamespace(epoch=0, round=7), named={}, moved=0.0)
+    later: Any = SimpleNamespace(attempt=SimpleNamespace(epoch=0, round=7), named={}, signed={}, moved=0.0)
     holding.reduction = later
     value: Any = SimpleNamespace(epoch=0, round=3, chunks=[SimpleNamespace(digest=blake3(BYTES).digest())])
     async with asyncio.timeout(30):
@@ -55,13 +56,20 @@ async def test_bytes_of_an_abandoned_reduce_are_kept_once_until_the_round_is_dec
 
     for attempt in range(3):
         where = SimpleNamespace(epoch=0, round=3, attempt=attempt)
-        reduction: Any = SimpleNamespace(attempt=where, named={digest: bytes(BYTES)}, close=close)
+        signed = {0: Signed(Frame(chunk=0, data=BYTES, header=b"header"), digest, "owner")}
+        reduction: Any = SimpleNamespace(
+            attempt=where, basis=b"basis", named={digest: bytes(BYTES)}, signed=signed, close=close
+        )
         holding.reduction = reduction
         assert holding._named(digest) == BYTES
         await holding.abandon()
     assert holding._named(digest) == BYTES and len(holding._kept) == 1
     assert holding._named(b"another") is None
+    value: Any = SimpleNamespace(chunks=[SimpleNamespace(digest=digest)])
+    other: Any = SimpleNamespace(chunks=[SimpleNamespace(digest=b"another")])
+    assert holding.signed(b"basis") == {0: signed[0].frame} and not holding.signed(b"another")
+    assert holding.signatures(value) == signed and not holding.signatures(other)
     await holding.settle(2)
     assert holding._named(digest) == BYTES
     await holding.settle(3)
-    assert holding._named(digest) is None
+    assert holding._named(digest) is None and not holding.signed(b"basis")

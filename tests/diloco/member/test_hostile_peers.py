@@ -173,6 +173,7 @@ async def test_a_peer_that_sends_without_end_is_left(tmp_path: Path) -> None:
     async with fleet(tmp_path, 2, small, tiny_genesis(rounds=1000), begin=False) as crowd:
         liar, honest = await begin_with_a_liar(crowd)
         answer_with(liar, Flooding().on_pull_named, "reduce.pull-named")
+        await crowd.until(lambda: honest[0].member.ledger.get(0) is not None)
         decided = honest[0].member.ledger.get(0)
         assert decided is not None
         holding = honest[1].member._holding

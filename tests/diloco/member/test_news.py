@@ -6,28 +6,31 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from diloco.member import news
-from diloco.member.news import Decision, Evidence, News, OperatorOrder, check_evidence
+from diloco.member.news import Decision, News, OperatorOrder
 from diloco.member.setting import Tasks
 from diloco.outer_state import OuterState
 from diloco.rounds.certificate import Certified
-from diloco.rounds.planning import value_digest
-from diloco.rounds.statements import Decided, Elector, Order, Value, Vote
-from protocol.envelope import Sealed, seal
+from diloco.rounds.evidence import Proof, check
+from diloco.rounds.statements import Decided, Elector, Evidence, Order, Value, Vote
+from diloco.rounds.values import value_digest
+from diloco.store.ledger import to_message
+from protocol.envelope import Sealed, seal, unseal
 from protocol.errors import Code, NodeError
 from protocol.gossip import Gossip
 from protocol.identity import Identity, verify
-from protocol.messages import encode
+from protocol.messages import decode, encode
 from protocol.testing import RUN
 from protocol.units import PeerId
 from tests.diloco.member.fleet import fleet, tiny_genesis
 
 OPERATOR, OTHER = Identity.ephemeral(b"o" * 32), Identity.ephemeral(b"p" * 32)
+STRANGER = Identity.ephemeral(b"s" * 32)
 
 
 def everybody(peer: PeerId, audience: str) -> bool:
@@ -73,7 +76,10 @@ class Reader:
         endpoint = SimpleNamespace(
             handle=self.gossip.handle, publish=self.gossip.publish, gossip=self.gossip, verifier=verify
         )
-        setting: Any = SimpleNamespace(endpoint=endpoint, me=self.me, run=RUN, emit=self.emit)
+        rules = SimpleNamespace(check_evidence=lambda raw: check(decode(Evidence, raw), opened))
+        setting: Any = SimpleNamespace(endpoint=endpoint, me=self.me, run=RUN, emit=self.emit, rules=rules)
+        self.proofs: list[Proof] = []
+        self.kept: list[tuple[Proof, PeerId]] = []
         self.failures: list[BaseException] = []
         self.tasks = Tasks(lambda name, error: self.failures.append(error))
         self.news = News(setting, self.tasks, self)
@@ -81,11 +87,23 @@ class Reader:
     def emit(self, kind: str, /, **fields: Any) -> None:
         self.events.append((kind, fields))
 
-    def decided(self, message: Any) -> None:
+    def tell(self, decided: Certified) -> None:
+        self.news.tell_decided(decided, to_message(decided))
+
+    def decided(self, message: Any, sender: PeerId) -> None:
         self.shown.append(message)
 
     def ordered(self, sealed: Sealed[Order]) -> None:
         self.orders.append(sealed.message)
+
+    def accused(self, proof: Proof) -> None:
+        self.proofs.append(proof)
+
+    def concerns(self, peer: str) -> bool:
+        return peer != STRANGER.peer_id
+
+    def keep(self, proof: Proof, by: PeerId) -> None:
+        self.kept.append((proof, by))
 
     def catch_up(self, peer: PeerId) -> None:
         self.asked.append(peer)
@@ -131,7 +149,7 @@ async def test_one_member_publishes_a_decision_and_everyone_gets_it_whole(
     bus, made = readers
     decided = certified(5)
     for reader in made:
-        reader.news.tell_decided(decided)
+        reader.tell(decided)
     await until(lambda: sum(len(reader.shown) for reader in made) == 2)
     await asyncio.sleep(0.15)  # the others' turns pass
     assert bus.published == ["run.decision"]
@@ -148,7 +166,7 @@ async def test_a_member_that_does_not_publish_is_followed_by_the_next(
     first = min(made, key=lambda reader: reader.news._turn(decided))
     for reader in made:
         if reader is not first:
-            reader.news.tell_decided(decided)
+            reader.tell(decided)
     await until(lambda: len(first.shown) == 1)
 
 
@@ -157,9 +175,9 @@ async def test_who_is_behind_asks_who_is_ahead_is_not_bothered_and_a_new_epoch_i
 ) -> None:
     _, (speaker, behind, ahead) = readers
     behind.place, ahead.place = (0, 3), (0, 9)
-    speaker.news.tell_decided(certified(5))
+    speaker.tell(certified(5))
     await until(lambda: behind.asked == [speaker.me])
-    speaker.news.tell_decided(certified(8, epoch=1))
+    speaker.tell(certified(8, epoch=1))
     await until(lambda: behind.shown and ahead.shown)
     assert ahead.asked == [] and len(ahead.shown) == 1
 
@@ -168,7 +186,7 @@ async def test_of_a_value_that_is_too_large_the_name_is_told_and_the_rest_is_ask
     readers: tuple[Bus, list[Reader]],
 ) -> None:
     _, (speaker, listener, _) = readers
-    speaker.news.tell_decided(certified(5, weight=1500))
+    speaker.tell(certified(5, weight=1500))
     await until(lambda: listener.asked == [speaker.me])
     assert listener.shown == []
 
@@ -183,6 +201,10 @@ async def test_an_operators_order_reaches_everyone_with_the_operators_own_signat
     await speaker.gossip.publish(OperatorOrder(order=b"not an order"))
     await speaker.gossip.publish(OperatorOrder(order=seal(OPERATOR, RUN, replace(order, number=2)).raw))
     await until(lambda: len(listener.orders) == 2)
+
+
+def opened(raw: bytes) -> Sealed[Any]:
+    return unseal(raw, run=RUN)
 
 
 def vote(value: bytes, *, who: Identity = OTHER, attempt: int = 0) -> Sealed[Vote]:
@@ -202,6 +224,19 @@ async def test_two_votes_in_one_attempt_are_shown_to_everyone_once(readers: tupl
         ((kind, fields),) = reader.events
         assert (kind, fields["accused"], fields["shown_by"]) == ("evidence", OTHER.peer_id, one.me)
         assert "voted for two values in round 5, attempt 0" in fields["sentence"]
+        assert {proof.accused for proof in reader.proofs} == {OTHER.peer_id}, "the round machine is told"
+        ((kept, by),) = reader.kept
+        assert kept.accused == OTHER.peer_id and by == one.me
+
+
+async def test_evidence_against_somebody_outside_the_run_is_not_kept(
+    readers: tuple[Bus, list[Reader]],
+) -> None:
+    _, (one, *_) = readers
+    votes = [vote(value, who=STRANGER).raw for value in (b"a", b"b")]
+    evidence = Evidence(kind="two-votes", accused=STRANGER.peer_id, statements=tuple(sorted(votes)))
+    await one.news.on_evidence(evidence, cast(Any, SimpleNamespace(sender=OTHER.peer_id)))
+    assert not one.news.evidence and not one.kept
 
 
 @pytest.mark.parametrize(
@@ -218,12 +253,12 @@ async def test_two_votes_in_one_attempt_are_shown_to_everyone_once(readers: tupl
 )
 def test_nobody_is_accused_by_what_it_did_not_sign(statements: tuple[bytes, ...]) -> None:
     with pytest.raises(NodeError):
-        check_evidence(Evidence(kind="two-votes", accused=OTHER.peer_id, statements=statements), RUN)
+        check(Evidence(kind="two-votes", accused=OTHER.peer_id, statements=statements), opened)
 
 
 def test_unknown_evidence_is_refused() -> None:
     with pytest.raises(NodeError) as caught:
-        check_evidence(Evidence(kind="looks-bad", accused=OTHER.peer_id, statements=()), RUN)
+        check(Evidence(kind="looks-bad", accused=OTHER.peer_id, statements=()), opened)
     assert caught.value.code is Code.WIRE_INVALID
 
 

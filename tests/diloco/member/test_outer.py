@@ -16,12 +16,12 @@ NONE = Digest(bytes(32))
 
 
 def decided(number: int, epoch: int = 0) -> Certified:
-    value = Value(epoch=epoch, round=number, previous=b"", base=b"")
+    value = Value(epoch=epoch, round=number, previous=b"", base=NONE)
     return Certified(value, b"", bytes([epoch, number]))
 
 
 def applied(number: int) -> Applied:
-    return Applied(number, NONE, NONE, NONE)
+    return Applied(number, NONE, NONE, NONE, ())
 
 
 class World:
@@ -44,7 +44,7 @@ class World:
             restore=self.restore, offer=lambda value: None, spawn=lambda work, name: asyncio.ensure_future(work),
         )  # fmt: skip
         self.outer = Outer(
-            setting, nothing, nothing, nothing, nothing, nothing, nothing, nothing,
+            setting, nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing,
             state=lambda: SimpleNamespace(epoch=self.tip.value.epoch, value=self.tip.value),  # type: ignore[arg-type, return-value]
             holders=lambda number: [], post=lambda event: None,
         )  # fmt: skip

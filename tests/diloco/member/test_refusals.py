@@ -12,6 +12,8 @@ from diloco.reduce.contribution import Frozen
 from diloco.reduce.gathering import Gathering
 from diloco.reduce.messages import Frame
 from diloco.rounds import planning
+from diloco.rounds.partition import partition
+from diloco.rounds.roster import included
 from tests.diloco.member.fleet import Fleet, Post, fleet, tiny_genesis
 
 POISON = {"NaN": np.float32("nan"), "infinity": np.float32("inf"), "1e30": np.float32(1e30)}
@@ -121,9 +123,9 @@ async def test_a_contribution_that_lies_is_refused_by_its_owners(tmp_path: Path,
         value = certified.value
         assert certified.attempt == 0, "the round commits without it, at once"
         position = [entry.peer for entry in value.roster].index(liar.peer)
-        owners = planning.partition(len(value.chunks), [entry.peer for entry in value.roster])
+        owners = partition(len(value.chunks), [entry.peer for entry in value.roster])
         for owner, chunk in zip(owners, value.chunks, strict=True):
-            assert owner == liar.peer or not planning.included(chunk, position)
+            assert owner == liar.peer or not included(chunk, position)
         moved = crowd.posts[0].paths[0] - crowd.posts[0].paths[1]
         np.testing.assert_allclose(moved, 0.7 * 0.01 * 1.9, rtol=0.02)
 
@@ -133,7 +135,7 @@ async def test_a_contribution_that_lies_is_refused_by_its_owners(tmp_path: Path,
 async def test_an_owner_that_lies_about_the_mean_gets_no_votes(
     tmp_path: Path, leads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mean = Gathering._mean
+    mean = Gathering._aggregate
     async with fleet(
         tmp_path, 4, small, tiny_genesis(rounds=2, deadline={"attempt": "1 s"}), begin=False
     ) as crowd:
@@ -146,7 +148,7 @@ async def test_an_owner_that_lies_about_the_mean_gets_no_votes(
             codec = self._setting.codec
             return codec.encode(codec.decode(data, size) * np.float32(100))
 
-        monkeypatch.setattr(Gathering, "_mean", lying)
+        monkeypatch.setattr(Gathering, "_aggregate", lying)
         rules = liar.member.setting.rules
         crowd.begin(lambda value: (planning.leaders(rules, value)[0] == liar.peer) == leads)
         await crowd.all_finished()

@@ -70,6 +70,24 @@ async def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path
         assert all(6 in post.digests() for post in crowd.posts)
 
 
+async def test_a_directory_in_place_of_a_checkpoint_is_told_and_stops_nobody(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 2, heavy_tailed, tiny_genesis(rounds=8)) as crowd:
+        first = crowd.posts[0]
+        (first.folder / "checkpoints" / "round-00000006.safetensors").mkdir(parents=True)
+        await crowd.until(lambda: all(post.state.round >= 5 for post in crowd.posts))
+        await asyncio.gather(*(post.kill() for post in crowd.posts))
+        for name in ("round-00000004.safetensors", "round-00000006.safetensors"):
+            path = first.folder / "checkpoints" / name
+            path.unlink() if path.is_file() else None
+            path.mkdir(exist_ok=True)
+        await asyncio.gather(*(post.restart() for post in crowd.posts))
+        await crowd.all_finished()
+        crowd.check_equal()
+        assert {event["code"] for event in first.of("checkpoint.damaged")} == {Code.STO_CORRUPT}
+        assert {event["code"] for event in first.of("checkpoint.failed")} == {Code.STO_UNWRITABLE}
+        assert not first.of("task.failed") and not first.of("offer.failed")
+
+
 @pytest.mark.failure_mode(32)
 async def test_a_voter_that_lost_its_disk_votes_again_once_a_value_lists_its_boot(tmp_path: Path) -> None:
     async with fleet(tmp_path, 4, heavy_tailed, tiny_genesis(rounds=6)) as crowd:

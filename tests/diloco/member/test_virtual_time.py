@@ -15,10 +15,14 @@ from diloco.member.admission import Admission, admit, seats
 from diloco.member.member import Member
 from diloco.member.setting import Setting, codec_of, rules_of, timing_of
 from diloco.outer_state import OuterState
-from diloco.rounds import founding, planning
+from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
+from diloco.rounds.events import Persist
 from diloco.rounds.statements import Start
+from diloco.rounds.values import value_digest
+from diloco.store.ledger import Ledger
 from protocol.envelope import seal
+from protocol.errors import Code, NodeError
 from protocol.identity import Signer
 from protocol.messages import encode
 from protocol.testing import Conditions, Host, Swarm
@@ -33,15 +37,15 @@ def noise(number: int, round_number: int, state: OuterState) -> np.ndarray:
 class Seat:
     """One member on a node of the swarm."""
 
-    def __init__(self, crowd: "Crowd", host: Host, folder: Path) -> None:
-        self.crowd, self.host, self.folder = crowd, host, folder
+    def __init__(self, crowd: "Crowd", host: Host, folder: Path, *, seated: bool = True) -> None:
+        self.crowd, self.host, self.folder, self.seated = crowd, host, folder, seated
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.build()
 
     def build(self) -> None:
         genesis, host = self.crowd.genesis, self.host
         self.folder.mkdir(parents=True, exist_ok=True)
-        admission = Admission(peer=host.peer_id, roles=("trainer",), seat=True)
+        admission = Admission(peer=host.peer_id, roles=("trainer",), seat=self.seated)
         setting = Setting(
             genesis=genesis,
             run=genesis.run_id,
@@ -74,19 +78,27 @@ class Seat:
 
 
 class Crowd:
-    """Members of a run that has begun."""
+    """Members of a run that has begun; the first of them have seats."""
 
     def __init__(
-        self, swarm: Swarm, folder: Path, genesis: Genesis, count: int = 3, operator: Signer = OPERATOR
+        self,
+        swarm: Swarm,
+        folder: Path,
+        genesis: Genesis,
+        count: int = 3,
+        operator: Signer = OPERATOR,
+        seats: int | None = None,
     ) -> None:
         self.swarm, self.genesis, self.operator = swarm, genesis, operator
         hosts = swarm.nodes(count, run=genesis.run_id)
-        self.seats = [Seat(self, host, folder / host.name) for host in hosts]
+        vote = {host.peer_id: seats is None or number < seats for number, host in enumerate(hosts)}
+        self.seats = [Seat(self, host, folder / host.name, seated=vote[host.peer_id]) for host in hosts]
         rules = self.seats[0].member.setting.rules
-        value = founding.make_start(rules, genesis.base, {host.peer_id: True for host in hosts}, b"\5" * 32)
+        boots = {host.peer_id: host.endpoint.boot for host in hosts}
+        value = founding.make_start(rules, genesis.base, vote, boots, b"\5" * 32)
         data = encode(value)
         start = seal(operator, genesis.run_id, Start(value=data))
-        self.seats[0].member.found(Certified(value, data, planning.value_digest(data), start=start.raw))
+        self.seats[0].member.found(Certified(value, data, value_digest(data), start=start.raw))
         for seat in self.seats:
             seat.host.spawn(seat.member.run())
 
@@ -171,3 +183,30 @@ def test_members_agree_through_loss_a_pause_a_partition_and_a_restart(swarm: Swa
     swarm.run(scene())
     crowd.check_equal()
     assert 6 in first.digests() and 6 in second.digests() and 6 in third.digests()
+
+
+def test_a_member_whose_disk_was_full_says_its_ready_when_there_is_room(
+    swarm: Swarm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full: list[Ledger] = []
+    save = Ledger.save_promise
+
+    def save_if_there_is_room(ledger: Ledger, promise: Persist) -> None:
+        if ledger in full:
+            raise NodeError(Code.STO_FULL, "The disk is full.")
+        save(ledger, promise)
+
+    monkeypatch.setattr(Ledger, "save_promise", save_if_there_is_room)
+    crowd = Crowd(swarm, tmp_path, tiny_genesis(rounds=2), count=2)
+    first, second = crowd.seats
+    full += [first.member.ledger, second.member.ledger]
+
+    async def scene() -> None:
+        await crowd.until(lambda: bool(first.of("abstain") and second.of("abstain")), timedelta(minutes=1))
+        await asyncio.sleep(20)
+        assert not first.of("commit") and not second.of("commit")
+        full.clear()
+        await crowd.finished(timedelta(minutes=2))
+
+    swarm.run(scene())
+    crowd.check_equal()

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from blake3 import blake3
 
-from diloco.aggregate import reduce_chunk
+from diloco.aggregate import Aggregation, reduce_chunk
 from diloco.codec import codec
 from diloco.layout import Grid
 from diloco.reduce.checks import check_contribution, check_reduced
 from diloco.reduce.contribution import Frozen, freeze
 from diloco.reduce.messages import Frame
-from diloco.rounds.planning import Plan, bitmap
+from diloco.rounds.roster import Plan, bitmap
 from diloco.rounds.statements import Contributor, Ready, ReducedChunk
 from protocol.errors import NodeError
 
@@ -106,3 +106,21 @@ def test_a_mean_that_is_longer_than_its_contributions_is_refused() -> None:
         check_reduced(data, replace(entry, included=b"\0"), 0, plan(mine), INT8, 256)
     with pytest.raises(NodeError, match="hash"):
         check_reduced(mine.chunks[0], entry, 0, plan(mine), INT8, 256)
+
+
+@pytest.mark.parametrize("how", ["mean", "trimmed_mean", "median"])
+def test_voters_check_against_the_clipped_norms(how: Aggregation) -> None:
+    """An owner that leaves out the clip factor makes a chunk that no clipped contributions can have made."""
+    members = [frozen(1)] * 5
+    made = plan(*members)
+    clipped = replace(made, roster=tuple(replace(entry, clip=0.25) for entry in made.roster))
+    chunks, weights = [m.chunks[0] for m in members], [entry.weight for entry in made.roster]
+    for clips, refused in (([0.25] * 5, False), ([1.0] * 5, True)):
+        data = reduce_chunk(INT8, chunks, weights, 256, clips=clips, how=how)
+        entry = ReducedChunk(digest=blake3(data).digest(), included=bitmap(range(5), 5))
+        check_reduced(data, entry, 0, made, INT8, 256, how)
+        if refused:
+            with pytest.raises(NodeError, match="norm"):
+                check_reduced(data, entry, 0, clipped, INT8, 256, how)
+        else:
+            check_reduced(data, entry, 0, clipped, INT8, 256, how)

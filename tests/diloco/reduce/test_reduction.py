@@ -8,7 +8,7 @@ import pytest
 
 from diloco.reduce.gathering import Attempt
 from diloco.reduce.reduction import Reduction
-from diloco.rounds.planning import Plan
+from diloco.rounds.roster import Plan
 from protocol.errors import Code, NodeError
 
 

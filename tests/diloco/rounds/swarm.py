@@ -12,9 +12,12 @@ from typing import Any
 
 from blake3 import blake3
 
-from diloco.rounds import founding, planning
+from diloco.config import RunSections
+from diloco.parameters import accepts
+from diloco.rounds import beacon, evidence, founding
 from diloco.rounds.certificate import Certified, certify
 from diloco.rounds.events import (
+    Accuse,
     Answer,
     Arrived,
     CatchUp,
@@ -27,6 +30,7 @@ from diloco.rounds.events import (
     Gone,
     Held,
     Leave,
+    OrderCame,
     Persist,
     Reduce,
     Reduced,
@@ -39,16 +43,20 @@ from diloco.rounds.events import (
     Unheld,
 )
 from diloco.rounds.machine import advance
-from diloco.rounds.planning import Rules, Seat
+from diloco.rounds.roster import bitmap, included
+from diloco.rounds.rules import Rules, Seat
 from diloco.rounds.state import Ballot, State, Timing
-from diloco.rounds.statements import Close, Order, Ready, ReducedChunk, Vote
+from diloco.rounds.statements import Close, Evidence, Order, Ready, ReducedChunk, Vote
+from diloco.rounds.values import value_digest
 from protocol.envelope import Sealed, seal, unseal
-from protocol.messages import encode
+from protocol.errors import Code, NodeError
+from protocol.messages import decode, encode
 from protocol.units import PeerId, RunId
 
 RUN = RunId("ab" * 32)
 CHUNKS = (256, 256, 256)
 SAMPLES = 8
+OPERATOR = PeerId("operator")
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,18 @@ class KeyedSigner:
 
 def keyed_verify(peer: PeerId, data: bytes, signature: bytes) -> bool:
     return blake3(peer.encode() + data).digest() == signature
+
+
+def seat_of(raw: bytes, peer: str) -> Seat | None:
+    seated = {b"admit " + peer.encode(): True, b"guest " + peer.encode(): False}.get(raw)
+    return None if seated is None else Seat(seated, blake3(raw).digest())
+
+
+def unseal_order(raw: bytes) -> Sealed[Order]:
+    order = unseal(raw, run=RUN, expect=Order, verifier=keyed_verify)
+    if order.sender != OPERATOR:
+        raise NodeError(Code.RND_CHAIN, "not the operator")
+    return order
 
 
 def state_after(base: bytes, value_digest: bytes) -> bytes:
@@ -100,6 +120,7 @@ class Swarm:
     ) -> None:
         self.random = random.Random(seed)
         self.delay, self.loss = delay, loss
+        self.salt = seed.to_bytes(8, "big")
         self.now = 0.0
         self.queue: list[tuple[float, int, Callable[[], None]]] = []
         self.counter = 0
@@ -110,6 +131,7 @@ class Swarm:
             rounds=rounds,
             chunk_sizes=CHUNKS,
             samples=SAMPLES,
+            samples_per_step=4,
             tokens_per_sample=16,
             weight_cap=4,
             open_share=1 / 3,
@@ -117,24 +139,30 @@ class Swarm:
             ghost_rounds=0,
             unseal_ready=lambda raw: unseal(raw, run=RUN, expect=Ready, verifier=keyed_verify),
             unseal_close=lambda raw: unseal(raw, run=RUN, expect=Close, verifier=keyed_verify),
-            unseal_order=lambda raw: unseal(raw, run=RUN, expect=Order, verifier=keyed_verify),
-            seat_of=lambda raw, peer: (
-                Seat(True, blake3(raw).digest()) if raw == b"admit " + peer.encode() else None
+            unseal_order=unseal_order,
+            seat_of=seat_of,
+            check_evidence=lambda raw: evidence.check(
+                decode(Evidence, raw), lambda statement: unseal(statement, run=RUN, verifier=keyed_verify)
             ),
+            accepts=lambda name, text: accepts(RunSections(), name, text),
         )
         self.timing = Timing()
         self.base = blake3(b"initial").digest()
-        start = founding.make_start(self.rules, self.base, dict.fromkeys(names, True), b"\7" * 32)
+        start = founding.make_start(self.rules, self.base, dict.fromkeys(names, True), {}, b"\7" * 32)
         data = encode(start)
-        self.start = Certified(start, data, planning.value_digest(data), start=b"signed")
+        self.start = Certified(start, data, value_digest(data), start=b"signed")
         self.nodes: dict[str, Node] = {}
-        self.lost_steps: list[tuple[str, int]] = []
+        self.guests: set[str] = set()
+        self.liars: set[str] = set()
+        self.accusations: list[tuple[str, evidence.Proof]] = []
         for name in names:
             self.add(name, [self.start], [self.base])
         for name in self.nodes:
             self._tick(name)
 
-    def add(self, name: str, chain: list[Certified], states: list[bytes]) -> Node:
+    def add(self, name: str, chain: list[Certified], states: list[bytes], seat: bool = True) -> Node:
+        if not seat:
+            self.guests.add(name)
         node = Node(PeerId(name), Disk(list(chain), None, list(states)), self._fresh(name, chain[-1]))
         self.nodes[name] = node
         self.later(0.01, name, StateReady(node.state.round, states[-1]))
@@ -143,8 +171,10 @@ class Swarm:
 
     def _fresh(self, name: str, tip: Certified) -> State:
         boot = self.random.randbytes(16)
+        admission = (b"guest " if name in self.guests else b"admit ") + name.encode()
         return State(
-            me=name, rules=self.rules, timing=self.timing, boot=boot, tip=tip, admission=b"admit " + name.encode(),
+            me=name, rules=self.rules, timing=self.timing, boot=boot, tip=tip,
+            beacon_key=blake3(b"secret of " + name.encode() + self.salt).digest(), admission=admission,
             began=self.now, attempt_began=self.now,
         )  # fmt: skip
 
@@ -195,10 +225,18 @@ class Swarm:
             )
             state = replace(state, promised=promise.promised, recovered=promise.promised, ballot=ballot)
             if ballot:
-                node.holds.add(planning.value_digest(ballot.value))
+                node.holds.add(value_digest(ballot.value))
         node.state = state
         self.later(0.01, name, StateReady(state.round, node.disk.states[-1]))
         self._train(node)
+
+    def order(
+        self, number: int, kind: str, peer: str = "", to: Iterable[str] | None = None, **more: str
+    ) -> None:
+        """The operator gives an order to some members; to all unless told otherwise."""
+        sealed = seal(KeyedSigner(OPERATOR), RUN, Order(number=number, kind=kind, peer=peer, **more))
+        for name in self.nodes if to is None else to:
+            self.feed(name, OrderCame(sealed))
 
     def leave(self, name: str) -> None:
         self.feed(name, Leave())
@@ -235,6 +273,8 @@ class Swarm:
                     self.at(
                         self.now + self.delay, lambda: self._send_chain(other, node.name, node.state.round)
                     )
+            case Accuse(proof):
+                self.accusations.append((node.name, proof))
             case Resync(base):
                 node.disk.states[-1] = base
                 self.later(2.0, node.name, StateReady(node.state.round, base))
@@ -272,7 +312,7 @@ class Swarm:
                 for i, c in enumerate(plan.roster)
                 if self.nodes[c.peer].alive and not self.cut(node.name, c.peer)
             ]
-            bits = planning.bitmap(included, len(plan.roster))
+            bits = bitmap(included, len(plan.roster))
             named = b"".join(plan.roster[i].peer.encode() for i in included)
             chunks = tuple(
                 ReducedChunk(digest=blake3(named + bytes((c, round_number))).digest(), included=bits)
@@ -284,7 +324,7 @@ class Swarm:
         self.at(self.now + 1.0 + self.random.random(), done)
 
     def _fetch(self, node: Node, data: bytes) -> None:
-        digest = planning.value_digest(data)
+        digest = value_digest(data)
         life = node.life
 
         def done() -> None:
@@ -318,7 +358,12 @@ class Swarm:
 
     def _train(self, node: Node) -> None:
         lease = node.state.lease
-        if lease is None or node.state.finished or node.state.contribution is not None:
+        if (
+            lease is None
+            or node.state.finished
+            or node.state.value.paused
+            or node.state.contribution is not None
+        ):
             return
         give = Contribution(lease.count * 16, lease.count, b"\1" * 32, (1.0,) * len(CHUNKS))
         if node.state.leaving:
@@ -339,16 +384,22 @@ class Swarm:
         return [node for node in self.nodes.values() if node.alive]
 
     def check(self) -> None:
-        """No two nodes differ in a decided round, and no sample position is certified twice."""
+        """No two nodes differ in a decided round, no honest one is accused, no position is certified twice."""
+        assert {proof.accused for _, proof in self.accusations} <= self.liars
         longest = max((node.disk.chain for node in self.nodes.values()), key=len)
         for node in self.nodes.values():
             for mine, theirs in zip(node.disk.chain, longest, strict=False):
                 assert mine.digest == theirs.digest, f"{node.name} has another round {mine.value.round}"
         taken: set[int] = set()
         for before, after in pairwise(longest):
+            committed = {e.peer: e.beacon_commitment for e in before.value.electorate}
+            for reveal in after.value.reveals:
+                assert beacon.commitment_to(reveal.nonce) == committed[reveal.peer]
+            drawn = beacon.next_beacon(before.value.beacon, after.value.round, after.value.reveals)
+            assert after.value.beacon == drawn
             leases = {lease.peer: lease for lease in before.value.leases}
             for position, entry in enumerate(after.value.roster):
-                if any(planning.included(chunk, position) for chunk in after.value.chunks):
+                if any(included(chunk, position) for chunk in after.value.chunks):
                     lease = leases[entry.peer]
                     span = set(range(lease.start, lease.start + entry.samples))
                     assert not span & taken, (
@@ -360,3 +411,33 @@ class Swarm:
         open_spans |= {p for span in last.returned for p in range(span.start, span.start + span.count)}
         assert taken | open_spans == set(range(last.cursor)), "a sample position was lost"
         assert not taken & open_spans, "a certified position may be leased again"
+
+
+def storm(count: int, seed: int, loss: float = 0.3, until: float = 90.0) -> Swarm:
+    """Loss, cuts that move, kills and restarts; then peace."""
+    names = ("anna", "bert", "carl", "dora", "emil")[:count]
+    swarm = Swarm(names, rounds=4, seed=seed, loss=loss)
+    down: list[str] = []
+    swarm.train_time = lambda name, r: 1.0 + swarm.random.random()
+
+    def blow() -> None:
+        choice = swarm.random.random()
+        if down and choice < 0.4:
+            swarm.restart(down.pop())
+        elif len(down) < count // 2 and choice < 0.7:
+            victim = swarm.random.choice([n for n in names if n not in down])
+            swarm.kill(victim)
+            down.append(victim)
+        else:
+            side = {n for n in names if swarm.random.random() < 0.5}
+            swarm.cut = lambda a, b: (a in side) != (b in side)
+        if swarm.now < until:
+            swarm.at(swarm.now + 0.5 + 4 * swarm.random.random(), blow)
+        else:
+            for name in list(down):
+                swarm.restart(name)
+            swarm.loss, swarm.cut = 0.0, lambda a, b: False
+
+    swarm.at(1.5, blow)
+    swarm.run(until=until + 200, when=lambda: all(n.alive and n.state.finished for n in swarm.nodes.values()))
+    return swarm

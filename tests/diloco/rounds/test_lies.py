@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from diloco.rounds import intake, planning
+from diloco.rounds import hearing, planning
 from diloco.rounds.events import Arrived
+from diloco.rounds.roster import Plan
 from diloco.rounds.state import State
 from diloco.rounds.statements import Close, Order, Pass, Ready, Value, Vote
+from diloco.rounds.values import value_digest
 from protocol.envelope import Sealed, seal
 from protocol.messages import encode
 from protocol.units import PeerId
@@ -61,7 +63,7 @@ def test_a_reported_vote_without_the_leaders_close_forces_nothing() -> None:
     swarm.nodes[liar].alive = False
     lie = ready(swarm.nodes[leader].state, voted_attempt=1, voted_value=data, voted_close=b"none")
     for name in FIVE:
-        swarm.nodes[name].holds.add(planning.value_digest(data))  # a value without chunks needs no bytes
+        swarm.nodes[name].holds.add(value_digest(data))  # a value without chunks needs no bytes
         hear(swarm, name, liar, lie)
     swarm.run(until=600, when=lambda: len(swarm.nodes[leader].disk.chain) > 1)
     (certified,) = swarm.nodes[leader].disk.chain[1:]
@@ -101,7 +103,7 @@ def test_a_vote_is_believed_with_its_leaders_close_and_not_without(lie: str) -> 
 
 def test_one_voter_cannot_take_a_run_to_the_end_of_all_attempts() -> None:
     swarm = quiet(3)
-    for attempt in (2**62, 2**64 - 1, intake.MOST_AHEAD + 1):
+    for attempt in (2**62, 2**64 - 1, hearing.MOST_AHEAD + 1):
         hear(swarm, "anna", "bert", ready(swarm.nodes["anna"].state, attempt))
     assert swarm.nodes["anna"].state.highest_seen() == 0
     hear(swarm, "anna", "bert", ready(swarm.nodes["anna"].state, 3))
@@ -117,10 +119,10 @@ def test_what_one_voter_says_in_a_round_stays_small() -> None:
         hear(swarm, "anna", leads(swarm, number), Pass(epoch=0, round=0, attempt=number))
         close = Close(epoch=0, round=0, attempt=number, value=number.to_bytes(2, "big"))
         hear(swarm, "anna", leads(swarm, number), close)
-    assert sum(len(held) for held in anna.state.votes.values()) == intake.MOST_VOTES
-    assert min(attempt for attempt, _ in anna.state.votes) == 300 - intake.MOST_VOTES
+    assert sum(len(held) for held in anna.state.votes.values()) == hearing.MOST_VOTES
+    assert min(attempt for attempt, _ in anna.state.votes) == 300 - hearing.MOST_VOTES
     assert len(anna.state.passed) <= len(FIVE) + 1
-    assert len(anna.state.bodies) <= intake.MOST_BODIES
+    assert len(anna.state.bodies) <= hearing.MOST_BODIES
 
 
 def test_a_close_that_is_checked_finds_room_among_those_that_are_not() -> None:
@@ -130,7 +132,7 @@ def test_a_close_that_is_checked_finds_room_among_those_that_are_not() -> None:
     for number in range(5, 500):
         close = Close(epoch=0, round=0, attempt=number, value=number.to_bytes(2, "big"))
         hear(swarm, "anna", leads(swarm, number), close)
-    assert len(anna.state.bodies) == intake.MOST_BODIES
+    assert len(anna.state.bodies) == hearing.MOST_BODIES
     swarm.run(until=60, when=lambda: bool(anna.state.closes))
     (close,) = anna.state.closes.values()
     assert close.message.value in anna.state.bodies.values()
@@ -174,7 +176,7 @@ def test_a_ban_of_every_voter_stops_the_run_and_no_member() -> None:
         says("operator", Order(number=number + 1, kind="ban", peer=name)).raw
         for number, name in enumerate(FIVE[:2])
     )
-    plan = planning.Plan(state.base or b"", (), (), {n: ready(state, orders=orders) for n in FIVE[:2]})
+    plan = Plan(state.base or b"", (), (), {n: ready(state, orders=orders) for n in FIVE[:2]})
     value = planning.make_value(state.rules, state.value, state.tip.digest, plan, 0, ())
     assert value.stopped and {e.peer for e in value.electorate} == set(FIVE[:2])
     assert set(value.banned) == set(FIVE[:2])

@@ -1,7 +1,12 @@
 """The round machine decides rounds, through faults, without ever deciding one twice."""
 
+from dataclasses import replace
+
 import pytest
 
+from diloco.rounds.planning import make_value
+from diloco.rounds.roster import make_plan
+from diloco.rounds.statements import Lease, Ready
 from tests.diloco.rounds.swarm import Swarm
 
 FIVE = ("anna", "bert", "carl", "dora", "emil")
@@ -153,3 +158,19 @@ def test_a_member_killed_between_vote_and_certificate_does_not_vote_twice() -> N
     swarm.run(until=600)  # the swarm itself asserts that nobody gives two votes in one attempt
     assert rounds_done(swarm) == [3] * 5
     swarm.check()
+
+
+def test_a_member_without_a_seat_may_be_late_once_and_keeps_its_lease() -> None:
+    swarm = Swarm(FIVE[:3], rounds=6)
+    state = swarm.nodes["anna"].state
+    leased = Lease(peer="gerd", start=900, count=8)
+    tip = replace(state.value, members=("gerd",), leases=(*state.value.leases, leased), cursor=908)
+    listed = {name: Ready(epoch=0, round=0, attempt=0, base=tip.base) for name in FIVE[:3]}
+    plan = make_plan(state.rules, tip, listed)
+    assert plan is not None
+    once = make_value(state.rules, tip, state.tip.digest, plan, 0, ())
+    assert (once.members, once.late) == (("gerd",), ("gerd",))
+    assert leased in once.leases
+    twice = make_value(state.rules, once, state.tip.digest, plan, 0, ())
+    assert (twice.members, twice.late) == ((), ())
+    assert all(lease.peer != "gerd" for lease in twice.leases)

@@ -172,6 +172,31 @@ async def test_a_killed_worker_is_an_error_once_and_then_back_but_only_once_a_ro
     assert (await node.group.train(Span(0, 10), 6)).finite
 
 
+@pytest.mark.failure_mode(12)
+async def test_a_stopped_worker_is_said_to_be_stopped_and_is_of_use_once_it_goes_on(node: Node) -> None:
+    node.begin()
+    (pid,) = node.group.pids
+    stops: list[int] = []
+
+    def stop(step: StepDone) -> None:
+        stops.append(step.step)
+        os.kill(pid, signal.SIGSTOP)
+
+    try:
+        with pytest.raises(NodeError) as caught:
+            await node.group.train(Span(0, 5_000), 9, stop)
+        assert caught.value.code is Code.TRN_WORKER_STOPPED and f"process {pid}" in caught.value.sentence
+        with pytest.raises(NodeError) as caught:
+            await node.group.evaluate()
+        assert caught.value.code is Code.TRN_WORKER_STOPPED
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    result = await node.group.train(Span(0, 10), 10)
+    assert (result.steps, result.finite) == (2, True) and node.group.pids == (pid,)
+    assert len(stops) < 5 and node.group.stopped == ""
+
+
+@pytest.mark.failure_mode(28)
 async def test_two_workers_share_the_rows_and_compute_what_one_does(node: Node, tmp_path: Path) -> None:
     pair = await start_node(tmp_path, workers=2)
     try:
@@ -189,6 +214,14 @@ async def test_two_workers_share_the_rows_and_compute_what_one_does(node: Node, 
         assert await pair.group.evaluate() == pytest.approx(await node.group.evaluate(), rel=1e-5)
         text = await pair.group.generate("1 and", 5, temperature=0.0)
         assert text == await node.group.generate("1 and", 5, temperature=0.0)
+        # NaN in what one of the two holds: neither waits for the other, and both begin anew from the outer state.
+        whole = pair.state.params.copy()
+        pair.put(np.where(np.arange(len(whole)) < 10, np.float32(np.nan), whole))
+        assert not (await pair.group.train(Span(0, 17), 7)).finite
+        assert not pair.state.gradient.any()
+        pair.put(whole)
+        again = await pair.group.train(Span(0, 17), 7)
+        assert again.finite and again.loss == pytest.approx(lone.loss, rel=1e-4)
     finally:
         pids = pair.group.pids
         await pair.group.stop()

@@ -56,6 +56,16 @@ def test_a_learning_rate_of_zero_leaves_a_pseudo_gradient_of_exact_zeros(
     assert not state.gradient.any()
 
 
+def test_a_learning_rate_of_the_operator_takes_the_place_of_the_genesis_one(
+    tmp_path: Path, mesh: DeviceMesh
+) -> None:
+    rank, state = trainer(tmp_path, mesh, lr=0.01)
+    rank.train([(0, 8)], 0, 0, False, lambda: False, lambda step, loss, tokens: None, lr=0.0)
+    assert not state.gradient.any()
+    train(rank, 8)
+    assert state.gradient.any(), "and only for that call"
+
+
 def test_accumulating_two_passes_is_one_step_over_all_their_samples(tmp_path: Path, mesh: DeviceMesh) -> None:
     whole, whole_state = trainer(tmp_path / "whole", mesh)
     parts, parts_state = trainer(tmp_path / "parts", mesh, batch=2, accumulation=2)

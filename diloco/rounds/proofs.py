@@ -1,0 +1,102 @@
+"""What proves a link of the chain: the operator's signature under a start record or a reset, or a certificate.
+
+Nothing here knows a disk or a peer, so a member that catches up and a person with a copied ledger check the same.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from diloco.rounds.certificate import Certified, certify
+from diloco.rounds.evidence import Proof, check
+from diloco.rounds.statements import START_ROUND, Decided, Evidence, Reset, Start, Value, Vote
+from diloco.rounds.values import parse_value, value_digest
+from protocol.envelope import unseal
+from protocol.errors import Code, NodeError
+from protocol.identity import Verifier, verify
+from protocol.units import PeerId, RunId
+
+Earlier = Callable[[int], Certified | None]
+"""What was decided in a round, where it is known; a reset decides nothing of its round."""
+
+
+@dataclass(frozen=True)
+class Proofs:
+    """Verifies links of one run's chain.
+
+    Attributes:
+        run: The run.
+        operator: Whose signature begins it, and every epoch.
+        base: Digest of its initial state.
+        verifier: Verifies signatures.
+    """
+
+    run: RunId
+    operator: PeerId
+    base: bytes
+    verifier: Verifier = verify
+
+    def follow(self, tip: Certified | None, decided: Decided, earlier: Earlier) -> Certified:
+        """Verify that a message holds the certified value after ``tip``.
+
+        Raises:
+            NodeError: ``RND_CHAIN``, ``RND_CERTIFICATE`` or one of the envelope.
+        """
+        if decided.start:
+            return self.start(decided.start) if tip is None else self.reset(tip, decided.start, earlier)
+        if tip is None:
+            raise NodeError(Code.RND_CHAIN, "The chain does not begin with a start record.")
+        votes = [unseal(raw, run=self.run, expect=Vote, verifier=self.verifier) for raw in decided.votes]
+        return certify(tip.value, tip.digest, decided.value, decided.attempt, votes)
+
+    def evidence(self, evidence: Evidence) -> Proof:
+        """Verify evidence against somebody, see ``rounds.evidence``.
+
+        Raises:
+            NodeError: It shows nothing, or one of the envelope.
+        """
+        return check(evidence, lambda raw: unseal(raw, run=self.run, verifier=self.verifier))
+
+    def start(self, raw: bytes) -> Certified:
+        """Verify a start record: the operator's signature, this run, the genesis' initial state.
+
+        Raises:
+            NodeError: ``WIRE_SIGNATURE`` and others of the envelope; ``RND_CHAIN`` when it is not of this run.
+        """
+        sealed = unseal(raw, run=self.run, expect=Start, verifier=self.verifier)
+        if sealed.sender != self.operator:
+            raise NodeError(
+                Code.RND_CHAIN, "The start record is not signed by the run's operator.", peer=sealed.sender
+            )
+        data = sealed.message.value
+        value = _parsed(data)
+        run = bytes.fromhex(self.run)
+        if (value.epoch, value.round, value.previous, value.base) != (0, START_ROUND, run, self.base):
+            raise NodeError(Code.RND_CHAIN, "The start record does not begin this run.")
+        return Certified(value, data, value_digest(data), start=raw)
+
+    def reset(self, tip: Certified, raw: bytes, earlier: Earlier) -> Certified:
+        """Verify a reset: the operator's signature, a later epoch, a last value that the chain has.
+
+        Raises:
+            NodeError: ``RND_CHAIN`` and those of the envelope.
+        """
+        sealed = unseal(raw, run=self.run, expect=Reset, verifier=self.verifier)
+        if sealed.sender != self.operator:
+            raise NodeError(
+                Code.RND_CHAIN, "A reset is not signed by the run's operator.", peer=sealed.sender
+            )
+        data = sealed.message.value
+        value = _parsed(data)
+        last = tip if tip.value.round == value.round else earlier(value.round)
+        if value.epoch <= tip.value.epoch or last is None or last.digest != value.previous:
+            raise NodeError(
+                Code.RND_CHAIN, f"The reset to epoch {value.epoch} does not follow this member's chain."
+            )
+        return Certified(value, data, value_digest(data), start=raw)
+
+
+def _parsed(data: bytes) -> Value:
+    try:
+        return parse_value(data)
+    except ValueError as error:
+        raise NodeError(Code.RND_CHAIN, f"A value cannot be read: {error}.") from error

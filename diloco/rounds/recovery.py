@@ -1,0 +1,61 @@
+"""How a member's state begins: from a certified value, and from what it had promised before it stopped."""
+
+from diloco.rounds.certificate import Certified
+from diloco.rounds.events import Persist
+from diloco.rounds.rules import Rules
+from diloco.rounds.state import Ballot, State, Timing
+
+
+def recover(
+    me: str,
+    rules: Rules,
+    timing: Timing,
+    *,
+    boot: bytes,
+    tip: Certified,
+    beacon_key: bytes,
+    admission: bytes,
+    promise: Persist | None,
+    now: float,
+) -> State:
+    """The state after a tip, with the promise and the vote that are on disk (rules 5 and 9).
+
+    Without any the member abstains until a value lists its boot nonce: it cannot know whether it has ever voted. So
+    does a newcomer, which may be an old voter with a new disk; the value that gives it its vote lists its nonce.
+
+    Args:
+        me: The member's peer id.
+        rules: What the genesis fixes.
+        timing: Deadlines.
+        boot: Boot nonce of this process, 16 bytes.
+        tip: The last certified value that it knows.
+        beacon_key: Its secret (32 bytes), from which its nonces follow.
+        admission: Its admission (envelope bytes).
+        promise: What was last written by ``Persist``; None on a disk that never held it.
+        now: Seconds on its monotonic clock.
+    """
+    value = tip.value
+    seat = rules.seat_of(admission, me) if admission else None
+    seated = (seat is not None and seat.seated) or me in value.seated
+    may_vote = seated or any(e.peer == me for e in value.electorate)
+    listed = any(entry.peer == me and entry.nonce == boot for entry in value.boots)
+    promised, ballot = -1, None
+    if promise is not None and (promise.epoch, promise.round) == (value.epoch, value.round + 1):
+        promised = promise.promised
+        if promise.voted_attempt:
+            ballot = Ballot(promise.voted_attempt - 1, promise.voted_value, promise.voted_close)
+    return State(
+        me=me,
+        rules=rules,
+        timing=timing,
+        boot=boot,
+        tip=tip,
+        beacon_key=beacon_key,
+        admission=admission,
+        abstains=promise is None and may_vote and not listed,
+        promised=promised,
+        recovered=promised,
+        ballot=ballot,
+        began=now,
+        attempt_began=now,
+    )

@@ -1,0 +1,60 @@
+"""Who tells whom: pure functions of decided values, so that every member knows what the others do.
+
+What is undecided concerns the voters alone. A decided value goes down a tree over everybody, whose order is drawn from
+the value's digest: each member passes it on to a few. Signs of life go between voters, and between every other member
+and a few of them. So the control traffic of one member does not grow with the number of members.
+"""
+
+from collections.abc import Iterator
+
+from diloco.rounds.electorate import draw_order
+from diloco.rounds.statements import Value
+
+FAN = 3
+"""To how many members each member passes a decided value on."""
+
+WATCHERS = 4
+"""How many voters a member that has no vote exchanges signs of life with."""
+
+
+def voters(tip: Value) -> set[str]:
+    """Who hears the statements of the round after ``tip``: its electorate."""
+    return {elector.peer for elector in tip.electorate}
+
+
+def watchers(tip: Value, peer: str, *, wide: bool = False) -> set[str]:
+    """The voters to whom a peer gives signs of life unasked; they answer.
+
+    Args:
+        tip: The last decided value.
+        peer: A voter, a member, or one that wants to become one.
+        wide: It wants to hear of all voters: it drains, or may have to begin a new epoch.
+    """
+    electorate = voters(tip)
+    if not wide and peer not in electorate:
+        electorate = set(draw_order(f"watch/{peer}", b"", electorate)[:WATCHERS])
+    return electorate - {peer}
+
+
+class Spread:
+    """The tree by which one decided value spreads: voters first, who all know it early, then everybody else.
+
+    Args:
+        tip: The value before.
+        value: The decided value.
+        digest: Its digest.
+    """
+
+    def __init__(self, tip: Value, value: Value, digest: bytes) -> None:
+        first = voters(tip)
+        others = voters(value) | {*tip.members, *value.members} | {ghost.peer for ghost in value.ghosts}
+        self.order = draw_order("spread", digest, first) + draw_order("spread", digest, others - first)
+
+    def children(self, place: int) -> range:
+        """The places in ``order`` to which the member at one passes the value on."""
+        return range(min(FAN * place + 1, len(self.order)), min(FAN * place + FAN + 1, len(self.order)))
+
+    def of(self, peer: str) -> Iterator[int]:
+        """The places to which a peer passes the value on; none for one that the values do not name."""
+        if peer in self.order:
+            yield from self.children(self.order.index(peer))

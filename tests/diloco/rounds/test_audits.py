@@ -1,0 +1,83 @@
+"""Who checks whom, who loses ownership, who is struck off: pure functions of beacons and Readys."""
+
+from collections import Counter
+
+import pytest
+from blake3 import blake3
+
+from diloco.rounds.audits import AUDITORS, convicted, drawn_chunk, unproven_after
+from diloco.rounds.statements import Elector, Ready, Unproven
+
+VOTERS = tuple("abcdef")
+ELECTORATE = tuple(Elector(peer=peer) for peer in VOTERS)
+
+
+def beacon(number: int) -> bytes:
+    return blake3(bytes([number])).digest()
+
+
+def says(unshown: str = "", found: str = "") -> Ready:
+    return Ready(epoch=0, round=0, attempt=0, base=b"", unshown=tuple(unshown), convicted=tuple(found))
+
+
+@pytest.mark.failure_mode(37)
+def test_each_owner_has_two_auditors_in_each_round_and_nobody_checks_itself() -> None:
+    chunks = range(40, 60)
+    checks = Counter[str]()
+    seen = set()
+    for number in range(200):
+        drawn = {v: drawn_chunk(beacon(number), "c", v, VOTERS, chunks) for v in VOTERS}
+        auditors = [voter for voter, chunk in drawn.items() if chunk is not None]
+        assert len(auditors) == AUDITORS and "c" not in auditors
+        checks.update(auditors)
+        seen |= {chunk for chunk in drawn.values() if chunk is not None}
+    assert seen == set(chunks)
+    assert min(checks.values()) > 200 * AUDITORS / 5 / 2, "the beacon draws all alike"
+
+
+def test_with_one_other_voter_it_is_that_one() -> None:
+    assert drawn_chunk(beacon(0), "a", "b", ("a", "b"), [7]) == 7
+    assert drawn_chunk(beacon(0), "a", "a", ("a", "b"), [7]) is None
+
+
+def test_two_voters_that_were_shown_nothing_cost_eight_rounds_of_ownership() -> None:
+    none = dict.fromkeys(VOTERS, says())
+    two = {**none, "a": says("c"), "b": says("c")}
+    assert unproven_after((), ELECTORATE, two) == (Unproven(peer="c", rounds=8),)
+    left: tuple[Unproven, ...] = (Unproven(peer="c", rounds=8),)
+    for rounds in range(7, 0, -1):
+        left = unproven_after(left, ELECTORATE, none)
+        assert left == (Unproven(peer="c", rounds=rounds),)
+    assert unproven_after(left, ELECTORATE, none) == (), "it heals by itself"
+
+
+@pytest.mark.failure_mode(29)
+def test_the_word_of_one_of_oneself_or_of_strangers_is_not_enough() -> None:
+    for readys in (
+        {"a": says("c"), "b": says()},
+        {"a": says("c"), "c": says("c")},
+        {"a": says("c"), "x": says("c"), "y": says("c")},
+    ):
+        assert unproven_after((), ELECTORATE, readys) == ()
+    two = ELECTORATE[:2]
+    assert unproven_after((), two, {"a": says("b")}) == (Unproven(peer="b", rounds=8),)
+
+
+def test_a_penalty_is_bounded() -> None:
+    left: tuple[Unproven, ...] = ()
+    for _ in range(100):
+        left = unproven_after(left, ELECTORATE, {"a": says("c"), "b": says("c")})
+    assert left[0].rounds <= 64
+
+
+@pytest.mark.failure_mode(29)
+def test_more_than_half_of_the_other_voters_have_to_hold_evidence() -> None:
+    def by(*voters: str) -> dict[str, Ready]:
+        return {**dict.fromkeys("abcdefxyz", says()), **dict.fromkeys(voters, says(found="c"))}
+
+    assert convicted(ELECTORATE, by("a", "b", "d")) == {"c"}
+    assert convicted(ELECTORATE, by("a", "b")) == set()
+    assert convicted(ELECTORATE, by("a", "b", "c")) == set(), "the accused has no say"
+    assert convicted(ELECTORATE, by("a", "b", "x", "y", "z")) == set(), "nor has who has no vote"
+    assert convicted(ELECTORATE[:3], {"a": says(found="x"), "b": says(found="x")}) == {"x"}
+    assert convicted(ELECTORATE[:2], {"a": says(found="b"), "b": says(found="a")}) == {"a", "b"}

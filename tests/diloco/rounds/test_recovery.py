@@ -1,0 +1,63 @@
+"""How a member begins: what it finds on disk binds it, and without a vote record it does not vote (rules 5 and 9)."""
+
+from dataclasses import replace
+
+import pytest
+
+from diloco.rounds.certificate import Certified
+from diloco.rounds.events import Persist
+from diloco.rounds.recovery import recover
+from diloco.rounds.state import Ballot, State
+from diloco.rounds.statements import Boot, Value
+from diloco.rounds.values import value_digest
+from protocol.messages import encode
+from tests.diloco.rounds.swarm import Swarm
+
+FIVE = ("anna", "bert", "carl", "dora", "emil")
+BOOT = b"n" * 16
+
+
+def begin(tip: Certified, name: str = "carl", promise: Persist | None = None) -> State:
+    swarm = Swarm(FIVE)
+    return recover(
+        name, swarm.rules, swarm.timing, boot=BOOT, tip=tip, beacon_key=bytes(32),
+        admission=b"admit " + name.encode(), promise=promise, now=1.0,
+    )  # fmt: skip
+
+
+def of(value: Value) -> Certified:
+    data = encode(value)
+    return Certified(value, data, value_digest(data))
+
+
+def start(*boots: Boot) -> Certified:
+    return of(replace(Swarm(FIVE).start.value, boots=boots))
+
+
+def test_a_voter_whose_nonce_the_start_record_lists_votes() -> None:
+    assert not begin(start(Boot(peer="carl", nonce=BOOT))).abstains
+
+
+@pytest.mark.failure_mode(32)
+def test_a_voter_with_a_new_disk_abstains_before_the_first_decided_round_too() -> None:
+    assert begin(start(Boot(peer="carl", nonce=b"o" * 16))).abstains
+    assert begin(start()).abstains
+
+
+def test_a_voter_with_its_record_votes_whatever_is_listed() -> None:
+    assert not begin(start(), promise=Persist(0, 0, -1, 0, b"", b"")).abstains
+
+
+@pytest.mark.failure_mode(32)
+def test_one_with_a_seat_that_the_chain_does_not_know_yet_may_be_an_old_voter() -> None:
+    assert begin(start(), name="gerd").abstains
+
+
+def test_promise_and_vote_of_the_round_after_the_tip_bind() -> None:
+    state = begin(start(), promise=Persist(0, 0, 3, 3, b"value", b"close"))
+    assert (state.promised, state.recovered, state.ballot) == (3, 3, Ballot(2, b"value", b"close"))
+
+
+def test_a_promise_of_another_round_does_not() -> None:
+    state = begin(start(), promise=Persist(0, 5, 3, 3, b"value", b"close"))
+    assert (state.promised, state.recovered, state.ballot) == (-1, -1, None)

@@ -1,0 +1,55 @@
+"""Who tells whom: everybody is told once by few, whoever is asked to compute it."""
+
+import pytest
+
+from diloco.rounds.routing import FAN, WATCHERS, Spread, voters, watchers
+from diloco.rounds.statements import Elector, Ghost, Value
+
+
+def value(seats: range, members: range, ghosts: range = range(0)) -> Value:
+    return Value(
+        epoch=0,
+        round=0,
+        previous=b"",
+        base=b"",
+        electorate=tuple(Elector(peer=f"p{n}") for n in seats),
+        members=tuple(f"p{n}" for n in members),
+        ghosts=tuple(Ghost(peer=f"p{n}", rounds=0) for n in ghosts),
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 40, 1000])
+def test_a_decided_value_reaches_everybody_of_both_values_once(count: int) -> None:
+    seats = min(31, count)
+    tip = value(range(seats), range(seats, count))
+    after = value(range(1, seats + 1), range(seats + 1, count), range(count, count + 2))
+    spread = Spread(tip, after, b"d" * 32)
+    told = [spread.order[0], *(spread.order[place] for peer in spread.order for place in spread.of(peer))]
+    assert sorted(told) == sorted(
+        {f"p{n}" for n in range(max(count, seats + 1))} | {f"p{count}", f"p{count + 1}"}
+    )
+    assert set(spread.order[:seats]) == voters(tip)
+    assert all(len(list(spread.of(peer))) <= FAN for peer in spread.order)
+    assert list(spread.of("a stranger")) == []
+
+
+def test_another_value_has_another_tree() -> None:
+    tip, after = value(range(31), range(31, 100)), value(range(31), range(31, 100))
+    first, second = Spread(tip, after, b"a" * 32), Spread(tip, after, b"b" * 32)
+    assert first.order != second.order and set(first.order) == set(second.order)
+
+
+def test_a_voter_watches_all_voters_and_any_other_member_a_few() -> None:
+    tip = value(range(31), range(31, 100))
+    assert watchers(tip, "p3") == voters(tip) - {"p3"}
+    few = [watchers(tip, f"p{n}") for n in range(31, 100)]
+    assert {len(each) for each in few} == {WATCHERS}
+    assert set().union(*few) == voters(tip)  # nobody is left to watch them all
+    assert watchers(tip, "p99", wide=True) == voters(tip)
+
+
+def test_who_is_watched_by_whom_hardly_changes_with_the_electorate() -> None:
+    tip, after = value(range(31), range(31, 100)), value(range(1, 32), range(32, 100))
+    kept = [watchers(tip, f"p{n}") & watchers(after, f"p{n}") for n in range(32, 100)]
+    assert all(len(each) >= WATCHERS - 2 for each in kept)
+    assert sum(map(len, kept)) > 0.9 * WATCHERS * len(kept)

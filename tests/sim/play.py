@@ -1,0 +1,110 @@
+"""One seed: the storm, then peace, then every living member goes on; judged after every event."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from protocol.errors import NodeError
+from tests.sim.faults import Fault, apply
+from tests.sim.judge import Broken, Judge
+from tests.sim.schedule import STORM, Schedule
+from tests.sim.world import World
+
+ROUNDS_OF_PEACE = 3
+"""Rounds that everyone alive decides after the last fault."""
+
+PATIENCE = 240.0
+"""Simulated seconds of peace in which they do."""
+
+ATTEMPTS = 2
+"""Attempts that a round takes at most once attempts have met, beside those led by voters that cannot lead."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of a schedule.
+
+    Attributes:
+        schedule: The schedule.
+        broken: The invariant that did not hold, empty when all did.
+        events: Events that machines took.
+        rounds: Rounds decided.
+        attempts: Attempts of these rounds together.
+        seconds: Simulated seconds.
+    """
+
+    schedule: Schedule
+    broken: str
+    events: int
+    rounds: int
+    attempts: int
+    seconds: float
+
+
+def play(schedule: Schedule, judge: Judge | None = None) -> Played:
+    """Run a schedule to its end or to the first invariant that does not hold."""
+    judge = judge or Judge()
+    world = World(schedule.shape, schedule.seed, judge)
+    broken = ""
+    try:
+        storm(world, schedule.faults)
+        peace(world, judge)
+    except (Broken, NodeError, ValueError, AssertionError, KeyError) as error:
+        broken = f"{type(error).__name__}: {error}" if not isinstance(error, Broken) else str(error)
+    attempts = sum(attempt + 1 for attempt in judge.attempts.values())
+    return Played(schedule, broken, world.events, len(judge.attempts), attempts, world.now)
+
+
+def storm(world: World, faults: Sequence[Fault]) -> None:
+    """Let everything go wrong that the schedule names."""
+    for fault in faults:
+        world.at(fault.at, apply, world, fault)
+    world.run(until=STORM + 1.0)
+
+
+def peace(world: World, judge: Judge) -> None:
+    """Everything that can be mended is; then the run has to go on."""
+    world.mend()
+    living = [p for p in world.living() if not p.draining]
+    goal = world.newest[1] + ROUNDS_OF_PEACE
+    began = world.now
+
+    def there() -> bool:
+        return all(p.state is not None and p.state.round > goal for p in living if p.alive and not p.draining)
+
+    if not living:
+        return
+    world.at(began + 5.0, rescue, world)
+    if not world.run(until=began + PATIENCE, when=there):
+        if all(p.left or not p.seated or p.tip is world.start for p in world.processes):
+            return  # all who had the run have left it
+        late = {p.name: (p.state.round, p.state.attempt) if p.state else None for p in living}
+        raise Broken(f"{PATIENCE:.0f} s after the last fault not everyone has decided round {goal}: {late}")
+    check_attempts(world, judge, began)
+
+
+def rescue(world: World) -> None:
+    """A person looks after the run: where no quorum is left a new epoch begins, what is paused goes on."""
+    at = next((p for p in world.living() if p.state is not None and not p.draining), None)
+    if at is not None and at.state is not None:
+        if world.hopeless():
+            world.operator.reset(at)
+        elif at.state.value.paused:
+            world.operator.order(at, "resume")
+    world.at(world.now + 10.0, rescue, world)
+
+
+def check_attempts(world: World, judge: Judge, began: float) -> None:
+    """Rounds that began in peace take few attempts."""
+    for (epoch, number), attempt in judge.attempts.items():
+        before = judge.decided_at.get((epoch, number - 1))
+        if before is None or before < began + 5.0:
+            continue
+        value = judge.pages[judge.decided[epoch, number]].value
+        if attempt > ATTEMPTS - 1 + _idle(world, judge, value.previous):
+            raise Broken(f"round {number}, which began in peace, took {attempt + 1} attempts")
+
+
+def _idle(world: World, judge: Judge, digest: bytes) -> int:
+    """How many voters of the round after a value cannot lead it."""
+    able = {p.name for p in world.living() if p.state is not None and not p.state.abstains}
+    return sum(e.peer not in able for e in judge.pages[digest].value.electorate)

@@ -1,0 +1,727 @@
+"""What a member does around its round machine: mail, disk, training, the outer state, signs of life.
+
+The machine is the real one. The rest is a model with the same order of things: a promise is on disk before it is said,
+nothing is applied that cannot be kept, what is undecided is repeated, who is behind asks for certificates.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from blake3 import blake3
+
+from diloco.member.promising import Promising
+from diloco.rounds.certificate import Certified, certify
+from diloco.rounds.events import (
+    Abandon,
+    Answer,
+    Arrived,
+    CatchUp,
+    Commit,
+    Contribution,
+    Decision,
+    Effect,
+    Event,
+    Fetch,
+    Gone,
+    Held,
+    Leave,
+    OrderCame,
+    Persist,
+    Reduce,
+    Renew,
+    ResetCame,
+    Resync,
+    Say,
+    Seen,
+    StateReady,
+    Tick,
+    Trained,
+    Unheld,
+)
+from diloco.rounds.leases import samples_of
+from diloco.rounds.machine import advance
+from diloco.rounds.moves import persist
+from diloco.rounds.recovery import recover
+from diloco.rounds.state import State
+from diloco.rounds.statements import Lease, Ready, Value
+from diloco.rounds.values import parse_value
+from protocol.envelope import Sealed
+from protocol.errors import Code, NodeError
+from tests.sim.reducing import Reducing
+from tests.sim.setting import admission_of, says
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+TICK = 0.5
+REPEAT = 2.0
+_DECIDED_BYTES = 200  # around value and votes
+_ASK_BYTES = 150
+
+
+@dataclass
+class Disk:
+    """What survives a restart.
+
+    Attributes:
+        chain: The certified values that stand, oldest first.
+        promise: What ``Persist`` wrote last.
+        base: Digest of the outer state.
+        reached: The round that starts from it.
+        chunks: Digests of the reduced chunks that are kept.
+        slow: Seconds that a write takes.
+        full: Nothing can be written.
+    """
+
+    chain: list[Certified]
+    base: bytes
+    reached: int = 0
+    promise: Persist | None = None
+    chunks: set[bytes] = field(default_factory=set)
+    slow: float = 0.0
+    full: bool = False
+
+
+@dataclass
+class Habits:
+    """What is wrong with a member for a while, or for ever.
+
+    Attributes:
+        pace: Its training takes this many times longer.
+        claims: It reports this many times the tokens it trained on.
+        old: It speaks a version without the newest optional fields.
+        rate: Its monotonic clock runs this fast.
+        offset: ... and shows this many seconds more.
+    """
+
+    pace: float = 1.0
+    claims: int = 1
+    old: bool = False
+    rate: float = 1.0
+    offset: float = 0.0
+
+
+@dataclass
+class Share:
+    """Training on a lease: done at a time, if nothing stops it."""
+
+    lease: Lease
+    done_at: float
+
+
+@dataclass
+class Crash:
+    """The process dies right before or after it carries out its next effect of a kind."""
+
+    kind: str
+    after: bool
+    down: float | None
+
+
+class Process:
+    """A running node of a member. Two of one name are clones.
+
+    Args:
+        world: Where it runs.
+        name: Its peer id.
+        seated: Whether its admission has a seat.
+        chain: What is on its disk.
+    """
+
+    def __init__(self, world: "World", name: str, seated: bool, chain: list[Certified]) -> None:
+        self.world, self.name, self.seated = world, name, seated
+        self.disk = Disk(list(chain), chain[0].value.base)
+        self.habits = Habits()
+        self.state: State | None = None
+        self.alive = self.paused = self.refuses = False
+        self.silent = False
+        self.life = 0
+        self.sent = 0
+        self.sending_until = 0.0
+        self.busy_until = 0.0
+        self.backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self.said: dict[type[Any], Sealed[Any]] = {}
+        self.promising = Promising(self._save, self._say, lambda error: None)
+        self.known: dict[str, float] = {}
+        self.dead: set[str] = set()
+        self.share: Share | None = None
+        self.gives: tuple[int, Contribution] | None = None
+        self.reducing: Reducing | None = None
+        self.draining = self.left = False
+        self.drain_until = 0.0
+        self.crash: Crash | None = None
+        self.disturbed = 0.0
+        self._asked = -1.0
+        self._answered: dict[str, float] = {}
+        self._repeat_at = 0.0
+        self._inbox: list[Event] = []
+        self._working = False
+        self._applying = False
+
+    # ---- life
+
+    def boot_up(self, boot: bytes = b"") -> None:
+        """Start: find chain and state, then take part."""
+        self.boot = boot or self.world.random.randbytes(16)
+        self.alive, self.paused, self.refuses = True, False, False
+        self.life += 1
+        self.state, self.share, self.gives, self.reducing = None, None, None, None
+        self.said, self.known, self.dead, self.backlog = {}, {}, set(), []
+        self.promising = Promising(self._save, self._say, lambda error: None)
+        self._answered, self._inbox, self._working, self._applying = {}, [], False, False
+        self.draining = False
+        self.busy_until = self.sending_until = self.world.now
+        self.later(0.01 + 0.05 * self.world.random.random(), self._begin)
+
+    def kill(self, *, refuses: bool = True) -> None:
+        """As ``kill -9``; with ``refuses`` its port refuses connections from then on, else its machine is silent."""
+        self.alive, self.refuses = False, refuses
+        self.life += 1
+        self.state, self.reducing = None, None
+        self.disturbed = self.world.now
+        self.world.troubled = True
+
+    def wipe(self) -> None:
+        """Lose everything on disk."""
+        self.disk = Disk([self.world.start], self.world.start.value.base)
+
+    def pause(self) -> None:
+        """As ``kill -STOP``."""
+        self.paused = self.world.troubled = True
+        self.disturbed = self.world.now
+
+    def resume(self) -> None:
+        """As ``kill -CONT``: what came meanwhile is there at once."""
+        if not self.paused:
+            return
+        self.paused = False
+        self.disturbed = self.world.now
+        backlog, self.backlog = self.backlog, []
+        for action, args in backlog:
+            self.later(0.0, action, *args)
+
+    def later(self, delay: float, action: Callable[..., None], *args: Any) -> None:
+        """Let this process do something, if it still runs then."""
+        self.world.at(self.world.now + delay, self._fire, self.life, action, args)
+
+    def _fire(self, life: int, action: Callable[..., None], args: tuple[Any, ...]) -> None:
+        if self.life != life or not self.alive:
+            return
+        if self.paused:
+            self.backlog.append((action, args))
+        elif self.busy_until > self.world.now:
+            self.world.at(self.busy_until, self._fire, life, action, args)
+        else:
+            action(*args)
+
+    def _go_on(self, life: int, effect: Effect) -> None:
+        """Carry out an effect that had to wait for the disk."""
+        if self.life == life and self.alive:
+            if self.paused:
+                self.backlog.append((self._go_on, (life, effect)))
+            else:
+                self._carry_out(effect)
+
+    @property
+    def clock(self) -> float:
+        """Its monotonic clock."""
+        return self.world.now * self.habits.rate + self.habits.offset
+
+    @property
+    def tip(self) -> Certified:
+        """The last certified value on its disk."""
+        return self.disk.chain[-1]
+
+    def _begin(self) -> None:
+        """Ask everyone in reach for the chain, then begin where it ends."""
+        reached = [
+            p
+            for p in self.world.living()
+            if p is not self and p.name != self.name and self.world.linked(self, p)
+        ]
+        for other in reached:
+            self.take_chain(other.disk.chain)
+        alone = len(self.disk.chain) == 1
+        if alone and self.world.newest > (0, -1) and not any(len(p.disk.chain) > 1 for p in reached):
+            self.later(0.5, self._begin)  # the run is under way, and nobody here has anything of it
+            return
+        if not self._restore(reached):
+            self.later(0.5, self._begin)
+            return
+        self.state = recover(
+            self.name, self.world.rules, self.world.shape.timing, boot=self.boot, tip=self.tip,
+            beacon_key=blake3(b"secret of " + self.name.encode()).digest(),
+            admission=admission_of(self.name, self.seated), promise=self.disk.promise, now=self.clock,
+        )  # fmt: skip
+        if self.disk.promise is None and not self.state.abstains:
+            self.promising.persist(persist(self.state))
+        self.later(0.05, self._ready)
+        self.later(TICK * self.world.random.random(), self._tick)
+        self._train()
+
+    # ---- the machine
+
+    def feed(self, event: Event) -> None:
+        """Give the machine an event, and carry out what it asks for."""
+        self._inbox.append(event)
+        if self._working:
+            return
+        self._working = True
+        life = self.life
+        while self._inbox and self.life == life and self.state is not None:
+            self._take(self._inbox.pop(0))
+        if self.life == life:
+            self._working = False
+
+    def _take(self, event: Event) -> None:
+        world, before = self.world, self.state
+        assert before is not None
+        world.events += 1
+        self.state, effects = advance(before, event, self.clock)
+        if world.judge is not None:
+            world.judge.moved(self, before, self.state, event, effects)
+        life, lag = self.life, 0.0
+        for effect in effects:
+            if self.life != life:
+                return
+            if type(effect) is Persist:
+                lag += self.disk.slow
+            if lag:
+                world.at(world.now + lag, self._go_on, life, effect)
+            else:
+                self._carry_out(effect)
+        if lag:
+            self.busy_until = world.now + lag
+
+    def _carry_out(self, effect: Effect) -> None:
+        crash = self.crash
+        if crash is not None and crash.kind == _kind(effect):
+            self.crash = None
+            if crash.after:
+                self._do(effect)
+            self.world.crashed(self, crash)
+            return
+        self._do(effect)
+
+    def _do(self, effect: Effect) -> None:
+        match effect:
+            case Say(body):
+                self.promising.say(body)
+            case Persist():
+                self.promising.persist(effect)
+            case Reduce():
+                self.reducing = Reducing(self, effect)
+            case Abandon():
+                self.reducing = None
+            case Fetch(value, _):
+                self._fetch(value, 0)
+            case Commit(certified, _):
+                self._commit(certified)
+            case Renew(certified):
+                self._renew(certified)
+            case Answer(peer, epoch, round_number):
+                self._answer(peer, epoch, round_number)
+            case CatchUp(peer):
+                self.ask(peer)
+            case Resync(base):
+                self._resync(base)
+            case _:
+                pass
+
+    # ---- mail
+
+    def _save(self, promise: Persist) -> None:
+        if self.disk.full:
+            raise NodeError(Code.STO_FULL, "The disk is full.")
+        self.disk.promise = promise
+
+    def _say(self, body: Any) -> None:
+        assert self.state is not None
+        if self.habits.old:
+            body = older(body)
+        sealed = says(self.name, body)
+        self.world.opened.keep(sealed)
+        if self.world.judge is not None:
+            self.world.judge.said(self, sealed)
+        self.said[type(body)] = sealed
+        self.tell(sealed, self.audience())
+        self.feed(Arrived(sealed))
+
+    def audience(self) -> list[str]:
+        """Who hears this member: everyone that is or may become one."""
+        return [name for name in self.world.named if name != self.name]
+
+    def tell(self, sealed: Sealed[Any], names: list[str]) -> None:
+        """Send a statement."""
+        size, send = len(sealed.raw), self.world.send
+        event = Arrived(sealed)
+        for name in names:
+            for process in self.world.named[name]:
+                send(self, process, size, process.hear, event)
+
+    def hear(self, event: Arrived) -> None:
+        """A statement came."""
+        self.alive_is(event.sealed.sender)
+        if self.state is not None:
+            self.feed(event)
+
+    def show(self, to: "Process", certified: list[Certified]) -> None:
+        """Send certified values to a process."""
+        for one in certified:
+            size = len(one.data) + sum(len(vote) for vote in one.votes) + _DECIDED_BYTES
+            self.world.send(self, to, size, to.decided, one)
+
+    def decided(self, certified: Certified) -> None:
+        """Someone showed a certified value; it is verified, and then an event."""
+        state = self.state
+        if state is None:
+            return
+        value = certified.value
+        if certified.start:
+            if value.epoch > state.epoch and self._stands_on(value):
+                self.feed(ResetCame(certified))
+        elif value.previous == state.tip.digest:
+            try:
+                votes = [self.world.open_vote(raw) for raw in certified.votes]
+                read = certify(state.value, state.tip.digest, certified.data, certified.attempt, votes)
+            except NodeError:
+                return
+            self.feed(Decision(read))
+
+    def _stands_on(self, reset: Value) -> bool:
+        """Whether a reset goes on from a value that this process has."""
+        return any(c.digest == reset.previous for c in self.disk.chain if c.value.round == reset.round)
+
+    def after(self, epoch: int, round_number: int) -> list[Certified]:
+        """Certified values after a place, as its disk has them."""
+        place = (epoch, round_number)
+        return [c for c in self.disk.chain if (c.value.epoch, c.value.round) > place]
+
+    def _answer(self, peer: str, epoch: int, round_number: int) -> None:
+        now = self.world.now
+        if now - self._answered.get(peer, -1.0) < 1.0:
+            return
+        self._answered[peer] = now
+        for process in self.world.named.get(peer, ()):
+            self.show(process, self.after(epoch, round_number - 1)[:8])
+
+    def ask(self, peer: str) -> None:
+        """Ask a peer that is ahead for the certificates since."""
+        if self.world.now - self._asked < 0.2:
+            return
+        self._asked = self.world.now
+        for process in self.world.named.get(peer, ()):
+            self.world.send(self, process, _ASK_BYTES, process.asked, self)
+
+    def asked(self, by: "Process") -> None:
+        """A process asks for the values after its tip."""
+        value = by.tip.value
+        self.show(by, self.after(value.epoch, value.round)[:100])
+
+    def take_chain(self, chain: list[Certified]) -> None:
+        """Extend the chain on disk, as a node does before it begins."""
+        for certified in chain:
+            value, tip = certified.value, self.tip
+            if certified.start:
+                if value.epoch > tip.value.epoch and self._stands_on(value):
+                    self._append(certified)
+            elif value.previous == tip.digest:
+                votes = [self.world.open_vote(raw) for raw in certified.votes]
+                self._append(certify(tip.value, tip.digest, certified.data, certified.attempt, votes))
+
+    def _append(self, certified: Certified) -> None:
+        chain, value = self.disk.chain, certified.value
+        if certified.start:
+            last = next(i for i, c in enumerate(chain) if c.digest == value.previous)
+            self.disk.chain = chain = chain[: last + 1]
+            if self.disk.reached > value.round + 1:
+                self.disk.reached = -1
+        chain.append(certified)
+        self.world.newest = max(self.world.newest, (value.epoch, value.round))
+
+    # ---- signs of life
+
+    def alive_is(self, name: str) -> None:
+        """A peer gave a sign of life."""
+        new = name not in self.known or name in self.dead
+        self.known[name] = self.world.now
+        if new:
+            self.dead.discard(name)
+            if self.state is not None:
+                self.feed(Seen(name))
+            if self.state is not None:
+                for process in self.world.named[name]:  # it may have missed what was said before it came
+                    for sealed in list(self.said.values()):
+                        self.world.send(self, process, len(sealed.raw), process.hear, Arrived(sealed))
+
+    def _tick(self) -> None:
+        life = self.life
+        for duty in (
+            self._take_time,
+            self._look_around,
+            self._catch_up,
+            self._repeat,
+            self._drain,
+            self._apply,
+        ):
+            duty()
+            if self.life != life:
+                return
+        self.later(TICK, self._tick)
+
+    def _take_time(self) -> None:
+        self.feed(Tick())
+        self.promising.retry()
+
+    def _repeat(self) -> None:
+        if self.world.now >= self._repeat_at:
+            self._repeat_at = self.world.now + REPEAT
+            names = self.audience()
+            for sealed in list(self.said.values()):
+                self.tell(sealed, names)
+
+    def _look_around(self) -> None:
+        world, life = self.world, self.life
+        if not world.troubled and self.known:
+            return
+        for name in self.audience():
+            if self.life != life:
+                return
+            if world.hears(self, name):
+                self.alive_is(name)
+            elif name in self.known and name not in self.dead:
+                refused = all(p.refuses for p in world.named[name] if not p.alive) and not any(
+                    p.alive for p in world.named[name]
+                )
+                if refused or world.now - self.known[name] > world.shape.silence:
+                    self.dead.add(name)
+                    self.feed(Gone(name))
+
+    def _catch_up(self) -> None:
+        assert self.state is not None
+        here = (self.state.epoch, self.state.round - 1)
+        if here >= self.world.newest:
+            return
+        ahead = [
+            p.name
+            for p in self.world.living()
+            if p.state is not None and p.name != self.name and (p.state.epoch, p.state.round - 1) > here
+        ]
+        heard = [name for name in ahead if self.world.hears(self, name)]
+        if heard:
+            self.ask(self.world.random.choice(heard))
+
+    # ---- training and contribution
+
+    def _train(self) -> None:
+        """Give the workers what is due; a lease that goes on is trained on."""
+        state = self.state
+        if state is None or state.finished or state.lease is None or state.contribution is not None:
+            return
+        if state.value.paused:
+            self.share = None
+            return
+        lease = state.lease
+        if state.leaving:
+            self.later(0.05, self._trained, lease, 0)
+            return
+        if self.share is not None and self.share.lease == lease:
+            return
+        shape, spread = self.world.shape, 0.8 + 0.4 * self.world.random.random()
+        samples = samples_of(lease)
+        seconds = shape.train * self.habits.pace * spread * samples / shape.samples
+        self.share = Share(lease, self.world.now + seconds)
+        self.later(seconds, self._trained, lease, samples)
+
+    def _trained(self, lease: Lease, samples: int) -> None:
+        state = self.state
+        if state is None or state.lease != lease or state.contribution is not None:
+            return
+        tokens = samples * 16 * self.habits.claims
+        named = f"{self.name} {lease.start} {samples} {self.life}".encode()
+        give = Contribution(tokens, samples, blake3(named).digest(), (1.0,) * self.world.shape.chunks)
+        if not samples:
+            give = Contribution()
+        self.gives, self.share = (lease.start, give), None
+        self.feed(Trained(lease.start, give))
+
+    def freeze_again(self) -> None:
+        """What the machine kept of a contribution decides what this process still has."""
+        state = self.state
+        if state is None or state.contribution is None:
+            self.gives = None
+
+    # ---- bytes, the outer state
+
+    def has(self, chunks: list[bytes]) -> bool:
+        """Whether every chunk is here or can be fetched from someone in reach; then it is here."""
+        held = self.disk.chunks
+        lacking = [digest for digest in chunks if digest not in held]
+        if not lacking:
+            return True
+        if self.disk.full:
+            return False
+        near = [p for p in self.world.living() if p is not self and self.world.linked(self, p)]
+        for digest in lacking:
+            if any(digest in p.disk.chunks for p in near):
+                held.add(digest)
+        return all(digest in held for digest in lacking)
+
+    def _fetch(self, data: bytes, tries: int) -> None:
+        if self.state is None:
+            return
+        try:
+            value = parse_value(data)
+        except (NodeError, ValueError) as error:
+            self.feed(Unheld(data, str(error)))
+            return
+        size = self.world.shape.chunk_bytes * len(value.chunks)
+        wait = 0.02 if not tries else 0.5
+        if any(entry.digest not in self.disk.chunks for entry in value.chunks):
+            wait += size / self.world.shape.bandwidth
+        self.later(wait, self._fetched, data, value, tries)
+
+    def _fetched(self, data: bytes, value: Value, tries: int) -> None:
+        if self.state is None:
+            return
+        if self.has([entry.digest for entry in value.chunks]):
+            self.feed(Held(data))
+        elif tries < 6:
+            self._fetch(data, tries + 1)
+        else:
+            self.feed(Unheld(data, "nobody in reach has the bytes"))
+
+    def _commit(self, certified: Certified) -> None:
+        assert self.state is not None
+        self.said.clear()
+        self.promising.forget()
+        self.reducing = None
+        self._append(certified)
+        self.freeze_again()
+        for name in self.audience():
+            for process in self.world.named[name]:
+                self.show(process, [certified])
+        self._apply()
+        self._train()
+        if self.state.finished and self.world.judge is not None:
+            self.world.judge.finished(self)
+
+    def _renew(self, certified: Certified) -> None:
+        self.said.clear()
+        self.promising.forget()
+        self.reducing = None
+        self._append(certified)
+        self.freeze_again()
+        for name in self.audience():
+            for process in self.world.named[name]:
+                self.show(process, [certified])
+        self._apply()
+        self._train()
+
+    def _apply(self) -> None:
+        """Bring the outer state to the tip; tried again with every tick until it is there."""
+        if self._applying or self.state is None or self.state.base is not None:
+            return
+        self._applying = True
+        self.later(0.05 + self.disk.slow, self._applied)
+
+    def _applied(self) -> None:
+        self._applying = False
+        if self.state is None or self.disk.full:
+            return
+        near = [p for p in self.world.living() if p is not self and self.world.linked(self, p)]
+        if self._restore(near):
+            self._ready()
+
+    def _restore(self, near: "list[Process]") -> bool:
+        """Replay the decided rounds whose bytes can be had, else take the state of someone who has it."""
+        disk, wanted = self.disk, self.tip.value.round + 1
+        values = {c.value.round: c for c in disk.chain if not c.start}
+        while 0 <= disk.reached < wanted:
+            certified = values.get(disk.reached)
+            if certified is None or not self.has([entry.digest for entry in certified.value.chunks]):
+                break
+            disk.base = state_after(disk.base, certified.value)
+            disk.reached += 1
+            if self.world.judge is not None:
+                self.world.judge.applied(self, certified, disk.base)
+        if disk.reached == wanted:
+            return True
+        for other in near:
+            if other.disk.reached == wanted and other.tip.digest == self.tip.digest:
+                disk.base, disk.reached = other.disk.base, wanted
+                return True
+        return False
+
+    def _resync(self, base: bytes) -> None:
+        self.later(0.5, self._resynced, base)
+
+    def _resynced(self, base: bytes) -> None:
+        if self.state is None:
+            return
+        near = [p for p in self.world.living() if p is not self and self.world.linked(self, p)]
+        for other in near:
+            if other.disk.reached == self.disk.reached and other.disk.base == base:
+                self.disk.base = base
+                self._ready()
+                return
+        self.later(1.0, self._resynced, base)
+
+    def _ready(self) -> None:
+        if self.state is not None and self.disk.reached == self.state.round:
+            self.feed(StateReady(self.state.round, self.disk.base))
+
+    # ---- orders and leaving
+
+    def ordered(self, order: Sealed[Any]) -> None:
+        """The operator's order came."""
+        if self.state is not None and order.message.number > self.state.value.order_number:
+            self.feed(OrderCame(order))
+
+    def drain(self) -> None:
+        """Leave in good order."""
+        if self.state is None or self.draining:
+            return
+        self.draining, self.drain_until = True, self.world.now + self.world.shape.drain
+        self.disturbed = float("inf")
+        self.feed(Leave())
+        if self.state is not None and self.state.lease is not None and self.state.contribution is None:
+            self._trained(self.state.lease, 0)
+
+    def _drain(self) -> None:
+        state = self.state
+        if not self.draining or state is None:
+            return
+        value = state.value
+        here = any(e.peer == self.name for e in value.electorate) or self.name in value.members
+        belongs = here and self.name not in value.left
+        if belongs and not state.finished and self.world.now < self.drain_until:
+            return
+        have = {
+            p.name
+            for p in self.world.living()
+            if p.state is not None and p.disk.reached >= state.round and self.world.hears(self, p.name)
+        }
+        acknowledged = state.finished or value.stopped or state.is_quorum(have | {self.name})
+        if acknowledged or self.world.now >= self.drain_until:
+            self.left = True
+            self.kill()
+
+
+def state_after(base: bytes, value: Value) -> bytes:
+    """The digest that stands for the outer state after a round."""
+    if not value.chunks:
+        return base
+    return blake3(b"state" + base + b"".join(entry.digest for entry in value.chunks)).digest()
+
+
+def older(body: Any) -> Any:
+    """A statement as a node says it that does not know the newest optional fields."""
+    if isinstance(body, Ready):
+        return replace(body, orders=())
+    return body
+
+
+def _kind(effect: Effect) -> str:
+    return f"Say {type(effect.body).__name__}" if isinstance(effect, Say) else type(effect).__name__

@@ -1,0 +1,78 @@
+"""Schedules that chance finds seldom: each is steered to one place of the protocol by what its members say."""
+
+from collections.abc import Callable
+from typing import Any
+
+from diloco.rounds.statements import Close, Vote
+from protocol.envelope import Sealed
+from tests.sim.judge import Broken, Judge
+from tests.sim.process import Process
+from tests.sim.setting import Shape
+from tests.sim.world import World
+
+
+class Steering(Judge):
+    """A judge that does something right before a statement leaves its sender."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: Callable[[Process, Any], None] = lambda process, body: None
+
+    def said(self, process: Process, sealed: Sealed[Any]) -> None:
+        """As ``Judge``."""
+        super().said(process, sealed)
+        self.before(process, sealed.message)
+
+
+def the_leader_is_cut_off() -> None:
+    """Of five voters the first leader is cut off; the four others lose one attempt, and no more."""
+    judge = Judge()
+    world = World(Shape(voters=5), seed=1, judge=judge)
+    world.run(until=60.0, when=lambda: all(p.state is not None for p in world.processes))
+    state = world.processes[0].state
+    assert state is not None
+    first = world.process(state.leader(0))
+    rest = [process for process in world.processes if process is not first]
+    world.troubled = True
+    world.links.cut({(first.name, p.name) for p in rest} | {(p.name, first.name) for p in rest})
+    if not world.run(until=100.0, when=lambda: (0, 0) in judge.decided):
+        raise Broken("four of five decide nothing")
+    if judge.attempts[0, 0] > 1:
+        raise Broken(f"the next leader decides in attempt {judge.attempts[0, 0]} only")
+
+
+def the_tie_breaker_leaves_unheard() -> None:
+    """Of two voters the tie-breaker leaves, and alone knows the value that says so: the other misses its vote."""
+    judge = Steering()
+    world = World(Shape(voters=2), seed=1, judge=judge)
+    leaver = world.process(world.start.value.tie_breaker)
+    (other,) = (process for process in world.processes if process is not leaver)
+    cut = {(leaver.name, other.name), (other.name, leaver.name)}
+
+    def unheard(process: Process, body: Any) -> None:
+        if process is leaver and leaver.draining and isinstance(body, Close | Vote) and not world.links.cuts:
+            world.troubled = True
+            world.links.cut(cut)
+            world.at(world.now + 8.0, world.links.mend, cut)
+
+    judge.before = unheard
+    world.run(until=60.0, when=lambda: min(p.tip.value.round for p in world.processes) >= 1)
+    leaver.drain()
+    if not world.run(until=60.0, when=lambda: leaver.name in leaver.tip.value.left):
+        raise Broken("the leaver cannot leave")
+    decided = leaver.tip.value.round
+    if other.tip.value.round >= decided:
+        raise Broken("the other knows of the value; this scene shows nothing")
+    if not world.run(until=120.0, when=lambda: other.tip.value.round > decided + 2):
+        raise Broken("the one that stays cannot go on")
+
+
+def the_tie_breaker_leaves_while_the_other_trains() -> None:
+    """Of two voters the tie-breaker leaves long before the other is ready: it waits, and the run goes on without it."""
+    world = World(Shape(voters=2, train=15.0), seed=1, judge=Judge())
+    leaver = world.process(world.start.value.tie_breaker)
+    (other,) = (process for process in world.processes if process is not leaver)
+    world.run(until=5.0)
+    leaver.drain()
+    if not world.run(until=120.0, when=lambda: leaver.left and other.tip.value.round > 2):
+        raise Broken("the one that stays cannot go on")

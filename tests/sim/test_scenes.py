@@ -1,0 +1,20 @@
+"""The rules hold where a schedule is steered to the places that chance finds seldom."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.sim import scenes
+
+
+@pytest.mark.parametrize(
+    "scene",
+    (
+        scenes.the_leader_is_cut_off,
+        scenes.the_tie_breaker_leaves_unheard,
+        scenes.the_tie_breaker_leaves_while_the_other_trains,
+    ),
+    ids=lambda scene: scene.__name__,
+)
+def test_the_scene_is_played_to_its_end(scene: Callable[[], None]) -> None:
+    scene()
