@@ -1,6 +1,6 @@
 """What a client trusts, fixed before anyone is asked: never the holder that sends the bytes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ class Expect:
         version: The version label the manifest must have.
         max_bytes: The largest object that is accepted.
         verifier: Checks the publisher's signature.
+        encodings: The encodings that the object may have.
     """
 
     manifest_digest: bytes | None = None
@@ -40,6 +41,7 @@ class Expect:
     version: str | None = None
     max_bytes: int = limits.MAX_OBJECT
     verifier: Verifier = identity.verify
+    encodings: Collection[str] = ("raw",)
 
     def __post_init__(self) -> None:
         """Raises ValueError for an expectation that expects nothing or contradicts itself."""
@@ -95,7 +97,7 @@ class Expect:
         header = manifest.header
         for wrong, why in (
             (header.name != name, f"it is that of {header.name}"),
-            (header.encoding != "raw", f"its encoding {header.encoding[:40]!r} is not known here"),
+            (header.encoding not in self.encodings, f"its encoding {header.encoding[:40]!r} is not wanted"),
             (self.version is not None and header.version != self.version, f"it is version {header.version}"),
             (
                 header.size > self.max_bytes,

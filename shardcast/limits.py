@@ -26,6 +26,19 @@ MAX_LINE = 4 * KIB
 MAX_SIGNATURES = 4096
 """Signature lines of one manifest."""
 
+MAX_TENSOR_HEADER = 16 * MIB
+"""Bytes of a safetensors header: 100,000 tensors and more."""
+MAX_TENSOR_NAME = 512
+"""Characters of a tensor's name."""
+MAX_AXES = 64
+"""Axes of a tensor."""
+BLOCK = 2 * MIB
+"""Bytes of the decoded file that one block of an encoded stream stands for; fixed by the format."""
+MAX_SEGMENTS = 1 << 18
+"""Segments of one encoded stream: twice as many tensors as the largest models have."""
+MAX_CHAIN = 8
+"""Encoded objects that a client decodes one after the other to come to one version."""
+
 FRAME = 256 * KIB
 """Bytes of content in one frame. Small, because a frame is seen only whole and has to arrive within the progress
 deadline: four streams that share a link of 1 Mb/s still bring one each in 8 s."""

@@ -14,6 +14,9 @@ same name and version has the same digest. A signature line is *not* chained; it
 chained lines and may stand anywhere later, so a publisher can sign a header, then shards as they come, then the close.
 Only a closed manifest describes something that may be loaded. Unknown keys are kept (they are part of the digest);
 unknown encodings are the loader's to refuse.
+An encoded object says in its header how large the file is that it decodes to (``result_size``) and which file it needs
+for that (``parent``, a BLAKE3), and in its close the BLAKE3 of the decoded file (``result``). The header may hold the
+index of a safetensors file (``tensors``).
 
 This file does no IO but reading the file that `build_manifest` is given.
 """
@@ -22,7 +25,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,7 @@ from protocol.units import PeerId
 from shardcast import limits
 from shardcast.files import read_exactly
 from shardcast.names import check_name, check_version
+from shardcast.tensors import TensorIndex, index_fields, index_from_fields
 
 SCHEMA = 1
 _ORIGIN = blake3(b"shardcast manifest 1").digest()
@@ -54,7 +58,10 @@ class Header:
         version: Its version label.
         size: Bytes of the whole object.
         shard_size: Bytes of its largest shard; 0 only for an empty object.
-        encoding: How content was encoded; "raw" in this version.
+        encoding: How content was encoded: "raw" or one of `shardcast.encoding.ENCODINGS`.
+        result_size: Bytes of the file that content decodes to; the same as `size` where it is raw.
+        parent: BLAKE3 of the file that is needed for decoding, if one is.
+        tensors: Where each tensor lies in the decoded file, if it is a safetensors file and that was said.
     """
 
     name: str
@@ -62,6 +69,31 @@ class Header:
     size: int
     shard_size: int
     encoding: str = "raw"
+    result_size: int = -1
+    parent: bytes | None = None
+    tensors: TensorIndex | None = None
+
+    def __post_init__(self) -> None:
+        """Gives raw content its size."""
+        if self.result_size < 0 and self.encoding == "raw":
+            object.__setattr__(self, "result_size", self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """The file that encoded content stands for.
+
+    Attributes:
+        encoding: How content was encoded.
+        size: Bytes of the file.
+        digest: Its BLAKE3.
+        parent: BLAKE3 of the file that is needed for decoding, if one is.
+    """
+
+    encoding: str
+    size: int
+    digest: bytes
+    parent: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +123,7 @@ class Manifest:
         header: Name, version and sizes.
         shards: Every shard so far, in order.
         content_digest: BLAKE3 of the whole object; None while the manifest is not closed.
+        result_digest: BLAKE3 of the file it decodes to, the same where content is raw.
         signatures: As they stand in the text, unverified.
         raw: The text itself, which is what travels and is stored.
         links: The link after each chained line.
@@ -99,6 +132,7 @@ class Manifest:
     header: Header
     shards: tuple[Shard, ...]
     content_digest: bytes | None
+    result_digest: bytes | None
     signatures: tuple[Signature, ...]
     raw: bytes = field(repr=False)
     links: tuple[bytes, ...] = field(repr=False)
@@ -180,6 +214,7 @@ class ManifestWriter:
         self._shards: list[Shard] = []
         self._signatures: list[Signature] = []
         self._content: bytes | None = None
+        self._result: bytes | None = None
         self._lines: list[bytes] = []
         self._links: list[bytes] = []
         self._offset = 0
@@ -206,16 +241,25 @@ class ManifestWriter:
             or b'{"blake3":"%s","index":%d,"record":"shard","size":%d}' % (digest.hex().encode(), index, size)
         )
 
-    def close(self, content_digest: bytes, *, _line: bytes | None = None) -> None:
-        """Say that this is all, and the BLAKE3 of the whole."""
+    def close(
+        self, content_digest: bytes, result_digest: bytes | None = None, *, _line: bytes | None = None
+    ) -> None:
+        """Say that this is all, and the BLAKE3 of the whole; of what is encoded also that of the decoded file."""
         if self._content is not None:
             raise _bad(0, "it is closed twice")
         if self._offset != self.header.size:
             raise _bad(0, f"its shards have {self._offset} bytes, its header says {self.header.size}")
         if len(content_digest) != 32:
             raise _bad(0, "the close has no digest")
-        self._content = content_digest
         fields = {"blake3": content_digest.hex(), "record": "close", "shards": len(self._shards)}
+        if self.header.encoding == "raw":
+            if result_digest not in (None, content_digest):
+                raise _bad(0, "what is raw decodes to itself")
+        elif result_digest is None or len(result_digest) != 32:
+            raise _bad(0, "the close does not say what the content decodes to")
+        else:
+            fields["result"] = result_digest.hex()
+        self._content, self._result = content_digest, result_digest or content_digest
         self._chain(_line or _canonical(fields))
 
     def attach(self, signature: Signature, line: bytes) -> None:
@@ -231,6 +275,7 @@ class ManifestWriter:
             self.header,
             tuple(self._shards),
             self._content,
+            self._result,
             tuple(self._signatures),
             b"".join(line + b"\n" for line in self._lines),
             tuple(self._links),
@@ -247,6 +292,8 @@ def build_manifest(
     shard_sizes: int | Sequence[int] | None = None,
     *,
     version: str = "1",
+    decoded: Decoded | None = None,
+    tensors: TensorIndex | None = None,
 ) -> Manifest:
     """Describe a file or bytes; two holders of equal content get equal manifests.
 
@@ -257,6 +304,8 @@ def build_manifest(
         name: What it is to be called.
         shard_sizes: Bytes of each shard: one number for all but the last, or every one; 4 MiB by default.
         version: Its version label.
+        decoded: What it decodes to, if it is encoded.
+        tensors: Where each tensor lies in the file, decoded, if the manifest is to say so.
 
     Raises:
         NodeError: SHC_NAME for a bad name; SHC_MANIFEST when the sizes do not add up to the object or the file changed
@@ -265,14 +314,19 @@ def build_manifest(
     try:
         size = len(source) if isinstance(source, bytes) else os.stat(source).st_size
         sizes = _sizes(size, shard_sizes)
-        writer = ManifestWriter(Header(check_name(name), version, size, max(sizes, default=0)))
+        header = Header(check_name(name), version, size, max(sizes, default=0), tensors=tensors)
+        if decoded is not None:
+            header = replace(
+                header, encoding=decoded.encoding, result_size=decoded.size, parent=decoded.parent
+            )
+        writer = ManifestWriter(header)
         whole = blake3()
         for piece in _pieces(source, sizes):
             writer.append(len(piece), blake3(piece).digest())
             whole.update(piece)
     except OSError as error:
         raise NodeError(Code.STO_CORRUPT, f"{source!s} cannot be read: {error.strerror}.") from error
-    writer.close(whole.digest())
+    writer.close(whole.digest(), decoded.digest if decoded is not None else None)
     return writer.manifest()
 
 
@@ -335,7 +389,8 @@ def _read_line(writer: ManifestWriter, line: bytes, number: int) -> None:
         case "close":
             if _int(fields, "shards", number) != len(writer._shards):
                 raise _bad(number, "the close counts another number of shards")
-            writer.close(_hex(fields, "blake3", _HEX32, number), _line=line)
+            result = _hex(fields, "result", _HEX32, number) if "result" in fields else None
+            writer.close(_hex(fields, "blake3", _HEX32, number), result, _line=line)
         case "signature":
             peer = fields.get("peer")
             if not isinstance(peer, str):
@@ -362,13 +417,25 @@ def _read_header(fields: dict[str, Any], number: int) -> Header:
     encoding = fields.get("encoding")
     if not isinstance(encoding, str) or len(encoding) > limits.MAX_VERSION:
         raise _bad(number, "it names no encoding")
+    size = _int(fields, "size", number)
+    decoded = _int(fields, "result_size", number) if encoding != "raw" else size
     return Header(
         check_name(fields.get("name")),
         check_version(fields.get("version")),
-        _int(fields, "size", number),
+        size,
         _int(fields, "shard_size", number),
         encoding,
+        decoded,
+        _hex(fields, "parent", _HEX32, number) if encoding != "raw" and "parent" in fields else None,
+        _tensors(fields["tensors"], decoded, number) if "tensors" in fields else None,
     )
+
+
+def _tensors(fields: object, size: int, number: int) -> TensorIndex:
+    try:
+        return index_from_fields(fields, size)
+    except NodeError as error:
+        raise _bad(number, error.sentence.removesuffix(".")) from error
 
 
 def _check_header(header: Header) -> None:
@@ -376,6 +443,10 @@ def _check_header(header: Header) -> None:
     check_version(header.version)
     if not 0 <= header.size <= limits.MAX_OBJECT:
         raise _bad(1, f"{header.size} bytes are more than an object may have")
+    if not 0 <= header.result_size <= limits.MAX_OBJECT:
+        raise _bad(1, "it does not say how large the decoded file is")
+    if header.parent is not None and (header.encoding == "raw" or len(header.parent) != 32):
+        raise _bad(1, "its parent is no digest, or its content is raw and needs none")
     if not (0 < header.shard_size <= limits.MAX_SHARD or header.shard_size == header.size == 0):
         raise _bad(
             1, f"a shard size of {header.shard_size} bytes is not allowed; 1 to {limits.MAX_SHARD} are"
@@ -383,7 +454,7 @@ def _check_header(header: Header) -> None:
 
 
 def _header_fields(header: Header) -> dict[str, Any]:
-    return {
+    fields = {
         "encoding": header.encoding,
         "name": header.name,
         "record": "header",
@@ -392,6 +463,13 @@ def _header_fields(header: Header) -> dict[str, Any]:
         "size": header.size,
         "version": header.version,
     }
+    if header.encoding != "raw":
+        fields["result_size"] = header.result_size
+    if header.parent is not None:
+        fields["parent"] = header.parent.hex()
+    if header.tensors is not None:
+        fields["tensors"] = index_fields(header.tensors)
+    return fields
 
 
 def _canonical(fields: dict[str, Any]) -> bytes:
