@@ -3,7 +3,8 @@
 from shardcast.client import FetchReport, Refusal, fetch
 from shardcast.draw import Progress
 from shardcast.expect import Expect
-from shardcast.manifest import Header, Manifest, ManifestWriter, Shard, build_manifest
+from shardcast.header import Header
+from shardcast.manifest import Manifest, ManifestWriter, Shard, build_manifest
 from shardcast.names import check_name, check_version
 from shardcast.service import Service, attach
 from shardcast.shelf import Shelf

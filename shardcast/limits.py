@@ -69,3 +69,5 @@ BATCH_BYTES = 32 * MIB
 """The most that a client asks of one holder at a time."""
 BATCH_TIME = timedelta(seconds=2)
 """How long one request should keep a holder busy, by the goodput it has shown."""
+EXPLORE = timedelta(seconds=5)
+"""How often a fetch tries one more holder than it needs."""
