@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 import threading
@@ -252,3 +253,18 @@ def test_arrivals_join_whatever_their_order() -> None:
     for start, end in ((45, 60), (50, 51), (89, 91), (0, 100)):
         with pytest.raises(NodeError):
             arrivals.wait(start, end)
+
+
+def test_the_example_of_the_document_runs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "shardcast.md").read_text(encoding="utf-8")
+    section = page[page.index("## Deltas and snapshots") :]
+    example: dict[str, Any] = {}
+    exec(re.search(r"```python\n(.*?)```", section, re.DOTALL)[1], example)  # type: ignore[index]
+    old = save(MODEL | {"norm": torch.zeros(64)})
+    (tmp_path / "old").write_bytes(old)
+    (tmp_path / "new").write_bytes(FILE)
+    held = Held(tmp_path / "old", blake3(old).digest())
+    manifest = example["publish"](tmp_path / "new", held, tmp_path)
+    model: dict[str, torch.Tensor] = {}
+    example["receive"](manifest, tmp_path / "delta", held, model)
+    assert manifest.size < 1000 and same(model["norm"], MODEL["norm"])
