@@ -343,4 +343,5 @@ class Drawing:
 
     async def _changed(self) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._change.wait(), _TICK)
+            async with asyncio.timeout(_TICK):  # wait_for may swallow being cancelled
+                await self._change.wait()

@@ -9,6 +9,7 @@ from protocol.errors import Code, NodeError
 from protocol.identity import Verifier
 from protocol.units import PeerId
 from shardcast import limits
+from shardcast.header import Header
 from shardcast.manifest import Manifest, Shard
 from shardcast.names import check_name
 
@@ -83,6 +84,21 @@ class Expect:
             )
         return Plan(check_name(name), tuple(shards), offset, None, b"")
 
+    def objection(self, name: str, header: Header) -> str | None:
+        """What speaks against a header, in words; None if nothing does."""
+        for wrong, why in (
+            (header.name != name, f"it is that of {header.name}"),
+            (header.encoding not in self.encodings, f"its encoding {header.encoding[:40]!r} is not wanted"),
+            (self.version is not None and header.version != self.version, f"it is version {header.version}"),
+            (
+                header.size > self.max_bytes,
+                f"{header.size} bytes are more than the {self.max_bytes} accepted",
+            ),
+        ):
+            if wrong:
+                return why
+        return None
+
     def judge(self, name: str, raw: bytes) -> "Plan":
         """Read an offered manifest and hold it against the expectation.
 
@@ -95,14 +111,9 @@ class Expect:
         """
         manifest = Manifest.parse(raw)
         header = manifest.header
+        if (why := self.objection(name, header)) is not None:
+            raise NodeError(Code.SHC_MANIFEST, f"The manifest offered for {name} is refused: {why}.")
         for wrong, why in (
-            (header.name != name, f"it is that of {header.name}"),
-            (header.encoding not in self.encodings, f"its encoding {header.encoding[:40]!r} is not wanted"),
-            (self.version is not None and header.version != self.version, f"it is version {header.version}"),
-            (
-                header.size > self.max_bytes,
-                f"{header.size} bytes are more than the {self.max_bytes} accepted",
-            ),
             (self.manifest_digest not in (None, manifest.digest), "its digest is not the expected one"),
             (
                 self.shard_hashes is not None

@@ -1,6 +1,7 @@
 """Small steps with files that must not go half way, and what their failures are called."""
 
 import errno
+import fcntl
 import os
 from pathlib import Path
 
@@ -14,6 +15,27 @@ def storage_error(error: OSError, path: Path) -> NodeError:
     if error.errno == errno.EIO:
         return NodeError(Code.STO_CORRUPT, f"{path} cannot be read: {error.strerror}.")
     return NodeError(Code.STO_UNWRITABLE, f"{path} cannot be used: {error.strerror}.")
+
+
+def lock_folder(folder: Path) -> int:
+    """Make a folder and hold it for this process until the descriptor that comes back is closed.
+
+    Raises:
+        NodeError: STO_LOCKED, when another process holds it; STO_UNWRITABLE.
+    """
+    descriptor = -1
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise NodeError(
+            Code.STO_LOCKED, f"{folder} is used by another process.", fix="Stop it, or use another folder."
+        ) from None
+    except OSError as error:
+        raise storage_error(error, folder) from error
+    return descriptor
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,10 +1,10 @@
-"""A manifest that grows while it is read: what may be believed of it so far."""
+"""A manifest that grows: written by its author, or read and handed on before it is closed."""
 
 from collections.abc import Sequence
 
 from protocol import identity
 from protocol.errors import Code, NodeError
-from protocol.identity import Verifier
+from protocol.identity import Signer, Verifier
 from shardcast import limits
 from shardcast.header import Header
 from shardcast.manifest import Manifest, ManifestWriter, Shard, read_header, read_line, verifies
@@ -13,62 +13,75 @@ from shardcast.manifest import Manifest, ManifestWriter, Shard, read_header, rea
 class GrowingManifest:
     """Reads a manifest's text piece by piece, from its beginning, and checks every line as it comes.
 
-    Nothing is believed before the author that the header names signed it: `believed` says how far the signatures
-    reach. Who expects a certain digest believes nothing before the close. The text is kept as it came, so it can be
-    handed on.
+    Nothing is believed before the author that the header names signed it. Who expects a certain digest believes
+    nothing before the close, and then everything that leads to it.
 
     Args:
-        digest: The manifest's digest, where that is known; then everything is believed that leads to it.
+        digest: The manifest's digest, where that is known.
         verifier: Checks signatures.
 
     Attributes:
-        raw: The whole lines so far.
-        believed: Chained lines that may be believed.
+        text: The whole lines so far.
+        sure: Bytes of the text that may be believed, and handed on.
+        count: Shards that may be believed.
+        closed: Whether the close may be believed.
     """
 
     def __init__(self, digest: bytes | None = None, verifier: Verifier = identity.verify) -> None:
-        self._digest = digest
-        self._verifier = verifier
+        self.text = bytearray()
+        self.sure = self.count = 0
+        self.closed = False
+        self._digest, self._verifier = digest, verifier
         self._writer: ManifestWriter | None = None
         self._rest = b""
-        self._lines = 0
         self._seen = 0  # signatures
-        self.raw = bytearray()
-        self.believed = 0
+
+    @classmethod
+    def begin(cls, header: Header, signer: Signer) -> "GrowingManifest":
+        """Start a manifest as its author."""
+        growing = cls()
+        growing._writer = ManifestWriter(header)
+        growing.sign(signer)
+        return growing
 
     @property
     def header(self) -> Header | None:
-        """The header, once its author signed it."""
-        return self._writer.header if self._writer is not None and self.believed else None
-
-    @property
-    def shards(self) -> Sequence[Shard]:
-        """The shards that the author signed, in order."""
-        return () if self._writer is None else self._writer.shards[: max(0, self.believed - 1)]
-
-    @property
-    def count(self) -> int:
-        """How many these are."""
-        return 0 if self._writer is None else min(max(0, self.believed - 1), len(self._writer.shards))
-
-    @property
-    def closed(self) -> bool:
-        """Whether the author signed the close."""
-        return self._writer is not None and self._writer.closed and self.believed == len(self._writer.links)
+        """The header, once it may be believed."""
+        return self._writer.header if self._writer is not None and self.sure else None
 
     @property
     def identifier(self) -> str:
         """The link of the header in hexadecimal, which names the object from its first line on; empty before it."""
         return "" if self._writer is None else self._writer.links[0].hex()
 
+    @property
+    def digest(self) -> bytes | None:
+        """The manifest's digest, once it is closed."""
+        return self._writer.links[-1] if self._writer is not None and self.closed else None
+
+    @property
+    def ends_well(self) -> bool:
+        """Whether the text ends where it may be believed, or, where only a digest counts, may still come to it."""
+        if self._rest or self._writer is None:
+            return not self._rest
+        return self.sure == len(self.text) or (self._digest is not None and not self._writer.closed)
+
+    def shard(self, index: int) -> Shard:
+        """A shard that may be believed."""
+        if self._writer is None or not 0 <= index < self.count:
+            raise IndexError(index)
+        return self._writer.shards[index]
+
+    def since(self, index: int) -> Sequence[Shard]:
+        """The believed shards from one on."""
+        return () if self._writer is None else self._writer.shards[index : self.count]
+
     def manifest(self) -> Manifest:
         """The manifest so far."""
         assert self._writer is not None
         return self._writer.manifest()
 
-    def since(self, index: int) -> Sequence[Shard]:
-        """The believed shards from one on."""
-        return () if self._writer is None else self._writer.shards[index : self.count]
+    # ---- reading
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the text.
@@ -76,7 +89,7 @@ class GrowingManifest:
         Raises:
             NodeError: SHC_MANIFEST, SHC_NAME: what came is not the next part of a manifest, or a signature is forged.
         """
-        if len(self.raw) + len(self._rest) + len(data) > limits.MAX_MANIFEST:
+        if len(self.text) + len(self._rest) + len(data) > limits.MAX_MANIFEST:
             raise NodeError(Code.SHC_MANIFEST, "The manifest is longer than any may be.")
         text = self._rest + data
         start = 0
@@ -84,23 +97,60 @@ class GrowingManifest:
             self._line(text[start:end])
             start = end + 1
         self._rest = text[start:]
-        if len(self._rest) > (limits.MAX_LINE if self._lines else limits.MAX_HEADER_LINE):
+        if len(self._rest) > (limits.MAX_HEADER_LINE if self._writer is None else limits.MAX_LINE):
             raise NodeError(Code.SHC_MANIFEST, "A line of the manifest is too long.")
 
+    def forget_doubtful(self) -> None:
+        """Go back to what may be believed: the next bytes come from someone else."""
+        if self._rest or len(self.text) != self.sure:
+            again = GrowingManifest(self._digest, self._verifier)
+            again.feed(bytes(self.text[: self.sure]))
+            self.__dict__.update(again.__dict__)
+
     def _line(self, line: bytes) -> None:
-        self._lines += 1
         if self._writer is None:
             self._writer = read_header(line)
         else:
-            read_line(self._writer, line, self._lines)
-        self.raw += line + b"\n"
-        signatures = self._writer.signatures
-        for signature in signatures[self._seen :]:
-            if signature.peer != self._writer.header.author:
+            read_line(self._writer, line, len(self._writer.lines) + 1)
+        self.text += line + b"\n"
+        writer = self._writer
+        for signature in writer.signatures[self._seen :]:
+            if self._digest is not None or signature.peer != writer.header.author:
                 continue
-            if not verifies(signature, self._writer.links, self._verifier):
+            if signature.after != len(writer.links):
+                continue  # of less than stands before it
+            if not verifies(signature, writer.links, self._verifier):
                 raise NodeError(Code.SHC_MANIFEST, "A signature of the manifest's author is forged.")
-            self.believed = max(self.believed, signature.after)
-        self._seen = len(signatures)
-        if self._writer.closed and self._writer.links[-1] == self._digest:
-            self.believed = len(self._writer.links)
+            self._believe()
+        self._seen = len(writer.signatures)
+        if writer.closed and writer.links[-1] == self._digest:  # only signatures follow
+            self._believe()
+
+    def _believe(self) -> None:
+        assert self._writer is not None
+        self.count, self.closed, self.sure = len(self._writer.shards), self._writer.closed, len(self.text)
+
+    # ---- writing, as the author
+
+    def append(self, size: int, digest: bytes) -> None:
+        """Add the next shard; nobody believes it before it is signed."""
+        assert self._writer is not None
+        self._writer.append(size, digest)
+
+    def close(self, content: bytes, result: bytes | None, signer: Signer) -> None:
+        """Say that this is all, and sign it."""
+        assert self._writer is not None
+        self._writer.close(content, result)
+        self.sign(signer)
+
+    def sign(self, signer: Signer) -> None:
+        """Sign what there is, so that others may believe it."""
+        assert self._writer is not None
+        self._writer.sign(signer)
+        for line in self._writer.lines[self._written :]:
+            self.text += line + b"\n"
+        self._written = len(self._writer.lines)
+        self._seen = len(self._writer.signatures)
+        self._believe()
+
+    _written = 0  # lines of the writer that are in the text

@@ -16,9 +16,12 @@ from pathlib import Path
 from blake3 import blake3
 
 from protocol.errors import Code, NodeError
+from shardcast import limits
 from shardcast.expect import Plan
 from shardcast.files import read_exactly, storage_error, sync_folder
 from shardcast.manifest import Shard
+
+_ZEROS = memoryview(bytes(limits.MAX_SHARD))
 
 
 class PartFile:
@@ -28,6 +31,9 @@ class PartFile:
         into: The name it is to get.
         size: Bytes that it is to have.
 
+    Attributes:
+        fresh: Whether nothing was there.
+
     Raises:
         NodeError: STO_LOCKED, when another fetch writes it; STO_FULL, when what is missing has no room; STO_UNWRITABLE.
     """
@@ -35,6 +41,7 @@ class PartFile:
     def __init__(self, into: Path, size: int) -> None:
         self.into = into
         self.size = size
+        self.fresh = True
         self.path = into.with_name(into.name + ".part")
         self._descriptor = -1
         self._lock = (
@@ -43,6 +50,7 @@ class PartFile:
         try:
             into.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = self._open_locked()
+            self.fresh = os.fstat(self._descriptor).st_blocks == 0
             os.ftruncate(self._descriptor, size)
             missing = size - os.fstat(self._descriptor).st_blocks * 512
             free = shutil.disk_usage(into.parent).free
@@ -70,6 +78,8 @@ class PartFile:
         if len(data) != shard.size or blake3(data).digest() != shard.digest:
             return False
         view, offset = memoryview(data), shard.offset
+        if self.fresh and view == _ZEROS[: len(view)]:
+            return True  # the file has a hole there, which reads as zeros
         try:
             with self._lock:
                 while view:
