@@ -186,8 +186,8 @@ class Relay:
                 held = Held(intake.growing, self._data(identifier))
                 self._all_there(held)
                 self.catalogue.add(held)
-            held.whole = True
             await asyncio.to_thread(self._mark, held)
+            held.whole = True
             self.catalogue.changed()
             self._failures.pop(identifier, None)
         except NodeError as error:
