@@ -118,7 +118,7 @@ async def fetch_version(
                 failure = error
                 lost = error.code is Code.SHC_MANIFEST
                 tries[entry.identifier] = limits.TRIES if lost else tries.get(entry.identifier, 0) + 1
-                if intake.fetched:
+                if intake.verified:
                     tries[entry.identifier] = 1  # something came: it is worth going on
                 if tries[entry.identifier] >= limits.TRIES:
                     given_up.append(entry.version)

@@ -1,6 +1,7 @@
 """Bringing one object from servers into a file, while its manifest still grows. Clients and relays do the same here."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from shardcast import limits
 from shardcast.draw import Drawing, Local, Progress, Watcher
 from shardcast.expect import Expect, Plan
 from shardcast.growth import GrowingManifest
+from shardcast.header import Header
 from shardcast.http.carrier import HttpCarrier
 from shardcast.http.news import News
 from shardcast.http.source import Link, in_thread
@@ -81,6 +83,7 @@ class Intake:
     ) -> None:
         self.growing = growing or GrowingManifest(expect.manifest_digest, expect.verifier)
         self.growing.forget_doubtful()
+        self._accepted = self.growing.header is not None
         self.fetched = self.resumed = 0
         self.verified: dict[str, int] = {}
         self._identifier, self._name, self._into = identifier, name, into
@@ -96,7 +99,7 @@ class Intake:
         """
         follow = asyncio.ensure_future(self._follow())
         try:
-            await self._until(follow, lambda: self.growing.header is not None)
+            await self._until(follow, lambda: self._accepted)
             header = self.growing.header
             assert header is not None
             if await asyncio.to_thread(self._looks_done, header.size):
@@ -231,6 +234,10 @@ class Intake:
                     if error.code in (Code.SHC_MANIFEST, Code.SHC_NAME):
                         self._liars.add(at)
                         self._refuse(at, NodeError(Code.SHC_MANIFEST, error.sentence, peer=at))
+                        if not self._accepted:  # it may be signed, and yet another object
+                            self.growing = GrowingManifest(
+                                self._expect.manifest_digest, self._expect.verifier
+                            )
                     else:
                         await asyncio.sleep(min(0.05 * 2**failed, 2.0))
                 if self.growing.sure > before:
@@ -243,17 +250,17 @@ class Intake:
 
     async def _read(self, link: Link) -> None:
         held = self.growing
-        wait = int(limits.LONG_POLL.total_seconds())
+        wait = math.ceil(min(limits.LONG_POLL, self._manner.patience).total_seconds())
         path = f"/manifests/{self._identifier}?from={len(held.text)}&wait={wait}"
         most = limits.MAX_MANIFEST - len(held.text)
         data = await in_thread(link, lambda: link.text(path, most, wait=wait))
         for start in range(0, len(data), _SLICE):
-            fresh = held.header is None
             held.feed(data[start : start + _SLICE])
             if held.identifier not in ("", self._identifier):
                 raise NodeError(Code.SHC_MANIFEST, "It is the manifest of another object.")
-            if fresh and held.header is not None:
-                self._judge()
+            if held.header is not None and not self._accepted:
+                self._judge(held.header)
+                self._accepted = True
             self._grown.set()
             self._grown = asyncio.Event()
             await asyncio.sleep(0)
@@ -262,9 +269,7 @@ class Intake:
                 Code.SHC_MANIFEST, "It ends with lines that are not signed, or has another digest."
             )
 
-    def _judge(self) -> None:
-        header = self.growing.header
-        assert header is not None
+    def _judge(self, header: Header) -> None:
         why = self._expect.objection(self._name, header)
         if self._expect.publisher is not None and header.author != self._expect.publisher:
             why = f"it is by {header.author or 'nobody'}"

@@ -289,6 +289,7 @@ class _Hashing:
         self._held, self._signer, self._decoded, self._loop = held, signer, decoded, loop
         self._file: BinaryIO = held.file
         self._ended = False
+        self._ready: list[tuple[int, bytes]] = []  # hashed, not in the manifest yet
 
     async def run(self) -> bytes:
         """Hash to the end and close; returns the BLAKE3 of the whole."""
@@ -307,18 +308,17 @@ class _Hashing:
         whole = blake3()
         buffer = memoryview(bytearray(header.shard_size))
         began = signed = time.monotonic()
-        ready: list[tuple[int, bytes]] = []
         at = 0
         while at < header.size:
             piece = buffer[: min(header.shard_size, header.size - at)]
             self._read(piece, at)
-            ready.append((len(piece), blake3(piece).digest()))
+            self._ready.append((len(piece), blake3(piece).digest()))
             whole.update(piece)
             at += len(piece)
             now = time.monotonic()
-            if now - signed >= max(_SIGN_FIRST, (now - began) / 100) or at == header.size or at == len(piece):
-                self._loop.call_soon_threadsafe(self._flush, ready)
-                ready, signed = [], now
+            if now - signed >= max(_SIGN_FIRST, (now - began) / 100) or at in (len(piece), header.size):
+                self._hand_over()
+                signed = now
         return whole.digest()
 
     def _read(self, piece: memoryview, at: int) -> None:
@@ -331,8 +331,14 @@ class _Hashing:
             except (OSError, ValueError) as error:
                 raise NodeError(Code.STO_CORRUPT, f"The file cannot be read: {error}.") from error
             if not count:
+                self._hand_over()
                 time.sleep(_GROWING.total_seconds())
             piece, at = piece[count:], at + count
+
+    def _hand_over(self) -> None:
+        if self._ready:
+            self._loop.call_soon_threadsafe(self._flush, self._ready)
+            self._ready = []
 
     def _flush(self, ready: list[tuple[int, bytes]]) -> None:
         growing = self._held.growing
