@@ -108,7 +108,7 @@ async def fetch_version(
         failure: NodeError | None = None
         while True:
             entry = await _choose(news, expect, name, newer_than, tries, patience, failure)
-            intake = Intake(entry.identifier, name, into, expect, news, manner, begin)
+            intake = Intake(entry.identifier, name, into, expect, news, manner, begin, newer_than=newer_than)
             try:
                 await intake.run()
             except NodeError as error:
@@ -123,10 +123,10 @@ async def fetch_version(
                 if tries[entry.identifier] >= limits.TRIES:
                     given_up.append(entry.version)
                 continue
-            digest = intake.growing.digest
-            assert digest is not None
+            digest, header = intake.growing.digest, intake.growing.header
+            assert digest is not None and header is not None
             return Fetched(
-                name, entry.version, entry.serial, digest, entry.size, fetched + intake.fetched, intake.resumed,
+                name, header.version, header.serial, digest, header.size, fetched + intake.fetched, intake.resumed,
                 monotonic() - started, intake.verified, tuple(refused), tuple(given_up),
             )  # fmt: skip
 

@@ -62,6 +62,7 @@ class Intake:
         begin: Called once the header is believed and the file is there, with the manifest and the file's present path;
             what it returns sees the shards come.
         growing: The manifest as far as an earlier attempt came.
+        newer_than: The serial that its own has to exceed, whatever a list said.
 
     Attributes:
         growing: The manifest so far.
@@ -80,6 +81,7 @@ class Intake:
         manner: Manner,
         begin: Callable[[GrowingManifest, Path], Watcher | None] | None = None,
         growing: GrowingManifest | None = None,
+        newer_than: int = 0,
     ) -> None:
         self.growing = growing or GrowingManifest(expect.manifest_digest, expect.verifier)
         self.growing.forget_doubtful()
@@ -88,6 +90,7 @@ class Intake:
         self.verified: dict[str, int] = {}
         self._identifier, self._name, self._into = identifier, name, into
         self._expect, self._news, self._manner, self._begin = expect, news, manner, begin
+        self._newer_than = newer_than
         self._liars: set[str] = set()
         self._grown = asyncio.Event()
 
@@ -271,6 +274,8 @@ class Intake:
 
     def _judge(self, header: Header) -> None:
         why = self._expect.objection(self._name, header)
+        if self._newer_than and header.serial <= self._newer_than:
+            why = f"its serial {header.serial} is not new"
         if self._expect.publisher is not None and header.author != self._expect.publisher:
             why = f"it is by {header.author or 'nobody'}"
         elif (

@@ -64,8 +64,9 @@ class News:
         found: dict[str, Entry] = {}
         for listed in self._lists.values():
             for identifier, entry in listed.items():
-                if identifier not in found or entry.closed:
-                    found[identifier] = entry
+                known = found.get(identifier)
+                if known is None or (entry.serial, not entry.closed) < (known.serial, not known.closed):
+                    found[identifier] = entry  # who claims less is believed: the manifest decides in the end
         return sorted(found.values(), key=lambda entry: (-entry.serial, entry.identifier))
 
     def holders(self, identifier: str) -> list[str]:
