@@ -60,6 +60,11 @@ class GrowingManifest:
         return self._writer.links[-1] if self._writer is not None and self.closed else None
 
     @property
+    def result_digest(self) -> bytes | None:
+        """BLAKE3 of the file that the object decodes to, once it is closed."""
+        return self._writer.result_digest if self._writer is not None and self.closed else None
+
+    @property
     def ends_well(self) -> bool:
         """Whether the text ends where it may be believed, or, where only a digest counts, may still come to it."""
         if self._rest or self._writer is None:

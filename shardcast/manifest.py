@@ -207,6 +207,11 @@ class ManifestWriter:
         line = _signature_line(len(self._links), self._links[-1], signer)
         read_line(self, line, 0)
 
+    @property
+    def result_digest(self) -> bytes | None:
+        """BLAKE3 of the file that it decodes to, once the close says so."""
+        return self._result
+
     def append(self, size: int, digest: bytes, *, _line: bytes | None = None) -> None:
         """Add the next shard."""
         index = len(self._shards)

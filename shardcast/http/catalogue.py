@@ -54,7 +54,7 @@ class Held:
         """What the list says of it."""
         header = self.growing.header
         assert header is not None
-        return Entry.of(self.identifier, header, self.growing.closed)
+        return Entry.of(self.identifier, header, self.growing.closed, self.growing.result_digest)
 
     @property
     def file(self) -> BinaryIO:

@@ -16,6 +16,7 @@ from shardcast.http.intake import Intake, Manner
 from shardcast.http.listing import Entry
 from shardcast.http.news import News
 from shardcast.http.source import Source
+from shardcast.manifest import Manifest
 from shardcast.names import check_name
 
 _GRACE = 0.3
@@ -30,7 +31,7 @@ class Fetched:
         name: Of the object.
         version: Its label.
         serial: Its place in the order of versions.
-        manifest_digest: Of its manifest.
+        manifest: Its manifest.
         size: Bytes of the object.
         bytes: Bytes that came over the network.
         resumed: Bytes that were there already.
@@ -43,7 +44,7 @@ class Fetched:
     name: str
     version: str
     serial: int
-    manifest_digest: builtins.bytes
+    manifest: Manifest
     size: int
     bytes: int
     resumed: int
@@ -51,6 +52,11 @@ class Fetched:
     per_source: dict[str, int]
     refused: tuple[NodeError, ...]
     given_up: tuple[str, ...]
+
+    @property
+    def manifest_digest(self) -> builtins.bytes:
+        """Names this very object to whoever announces it."""
+        return self.manifest.digest
 
 
 async def fetch_version(
@@ -123,10 +129,10 @@ async def fetch_version(
                 if tries[entry.identifier] >= limits.TRIES:
                     given_up.append(entry.version)
                 continue
-            digest, header = intake.growing.digest, intake.growing.header
-            assert digest is not None and header is not None
+            manifest = intake.growing.manifest()
+            header = manifest.header
             return Fetched(
-                name, header.version, header.serial, digest, header.size, fetched + intake.fetched, intake.resumed,
+                name, header.version, header.serial, manifest, header.size, fetched + intake.fetched, intake.resumed,
                 monotonic() - started, intake.verified, tuple(refused), tuple(given_up),
             )  # fmt: skip
 

@@ -31,6 +31,7 @@ class Entry:
         parent: BLAKE3 of the file it needs for decoding, in hexadecimal; empty for none.
         closed: Whether the server has its close.
         result_size: Bytes that it decodes to.
+        result: BLAKE3 of what it decodes to, in hexadecimal; empty before the close.
     """
 
     identifier: str
@@ -43,14 +44,15 @@ class Entry:
     parent: str
     closed: bool
     result_size: int
+    result: str
 
     @staticmethod
-    def of(identifier: str, header: Header, closed: bool) -> "Entry":
+    def of(identifier: str, header: Header, closed: bool, result: bytes | None) -> "Entry":
         """The entry of an object."""
         parent = "" if header.parent is None else header.parent.hex()
         return Entry(
             identifier, header.name, header.version, header.serial, header.author, header.size,
-            header.encoding, parent, closed, header.result_size,
+            header.encoding, parent, closed, header.result_size, "" if result is None else result.hex(),
         )  # fmt: skip
 
 
@@ -59,7 +61,8 @@ def write_listing(cursor: str, entries: Iterable[Entry]) -> bytes:
     versions = [
         {
             "author": e.author, "closed": e.closed, "encoding": e.encoding, "name": e.name, "object": e.identifier,
-            "parent": e.parent, "result_size": e.result_size, "serial": e.serial, "size": e.size, "version": e.version,
+            "parent": e.parent, "result": e.result, "result_size": e.result_size, "serial": e.serial, "size": e.size,
+            "version": e.version,
         }
         for e in entries
     ]  # fmt: skip
@@ -86,7 +89,8 @@ def read_listing(data: bytes) -> tuple[str, tuple[Entry, ...]]:
 def _entry(fields: Any) -> Entry | None:
     try:
         identifier, author, parent = fields["object"], fields["author"], fields["parent"]
-        if not _HEX.fullmatch(identifier) or not (parent == "" or _HEX.fullmatch(parent)):
+        result = fields.get("result", "")
+        if not _HEX.fullmatch(identifier) or not all(d == "" or _HEX.fullmatch(d) for d in (parent, result)):
             return None
         numbers = [fields[key] for key in ("serial", "size", "result_size")]
         if any(type(n) is not int or not 0 <= n <= limits.MAX_OBJECT for n in numbers):
@@ -98,7 +102,17 @@ def _entry(fields: Any) -> Entry | None:
         closed = fields["closed"] is True
     except (KeyError, TypeError, NodeError):
         return None
-    serial, size, result = numbers
+    serial, size, decoded = numbers
     return Entry(
-        identifier, name, version, serial, PeerId(author), size, fields["encoding"], parent, closed, result
+        identifier,
+        name,
+        version,
+        serial,
+        PeerId(author),
+        size,
+        fields["encoding"],
+        parent,
+        closed,
+        decoded,
+        result,
     )
