@@ -10,16 +10,14 @@ from shardcast.piece import Piece
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What came of one piece.
+    """A piece grew.
 
     Attributes:
         index: The shard's.
-        size: Bytes that were put into its piece.
         missing: The holder does not have this shard and went on with the next.
     """
 
     index: int
-    size: int = 0
     missing: bool = False
 
 

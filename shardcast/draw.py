@@ -302,8 +302,10 @@ class Drawing:
             self._book.lack(hand, arrival.index)
             return True
         piece.senders.add(hand.holder)
-        self.fetched += arrival.size
-        self._book.came(hand, arrival.size)
+        size = piece.have - piece.counted  # may be more than was reported yet
+        piece.counted += size
+        self.fetched += size
+        self._book.came(hand, size)
         self._last = monotonic()
         if self._watcher is not None:
             self._watcher.grew(piece)

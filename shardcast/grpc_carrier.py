@@ -53,7 +53,7 @@ class GrpcCarrier:
             if not frame.missing:
                 piece.take(holder, frame.offset, frame.data)
             done = frame.missing or piece.whole
-            yield Arrival(frame.index, len(frame.data), frame.missing)
+            yield Arrival(frame.index, frame.missing)
             if done:
                 piece = next(due, None)
 

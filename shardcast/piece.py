@@ -14,14 +14,15 @@ class Piece:
         shard: What it is to become.
         have: Bytes that are there.
         senders: Who sent them.
+        counted: Bytes of which somebody took note, who may be behind.
         verdict: Whether the hash agreed; None until that is known. False, too, for what was dropped unfinished.
     """
 
-    __slots__ = ("_data", "have", "senders", "shard", "verdict")
+    __slots__ = ("_data", "counted", "have", "senders", "shard", "verdict")
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
-        self.have = 0
+        self.have = self.counted = 0
         self.senders: set[str] = set()
         self.verdict: bool | None = None
         self._data = bytearray()

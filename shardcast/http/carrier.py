@@ -132,7 +132,7 @@ class _Transfer:
             raise wrong(url, f"its shard {shard.index} has not the {shard.size} bytes that it should")
         if start == 0 and piece.have:
             self._skip(response, piece.have)
-        room, at, reported, last = piece.room, 0, 0, time.monotonic()
+        room, at, last = piece.room, 0, time.monotonic()
         step, before = limits.FRAME // 4, last
         while at < len(room):
             count = response.readinto(room[at : at + step])
@@ -144,8 +144,8 @@ class _Transfer:
             step = limits.FRAME if now - before < 1.0 else limits.FRAME // 4
             before = now
             if now - last >= _REPORT or at == len(room):
-                self._loop.call_soon_threadsafe(self._report, Arrival(shard.index, at - reported))
-                reported, last = at, now
+                self._loop.call_soon_threadsafe(self._report, Arrival(shard.index))
+                last = now
 
     @staticmethod
     def _skip(response: http.client.HTTPResponse, count: int) -> None:

@@ -122,6 +122,7 @@ class Brought:
         file: Where it lies, and its BLAKE3.
         way: What was fetched for it, in order; nothing if it was there.
         bytes: That came over the network.
+        refused: Why cheaper ways were left.
     """
 
     version: str
@@ -129,6 +130,7 @@ class Brought:
     file: Held
     way: tuple[Offer, ...]
     bytes: int
+    refused: tuple[NodeError, ...]
 
 
 class Library:
@@ -180,7 +182,7 @@ class Library:
                 else:
                     file = self._file(version.result)
                     await asyncio.to_thread(self._tidy, file.path)
-                    return Brought(version.label, version.serial, file, way, fetched)
+                    return Brought(version.label, version.serial, file, way, fetched, tuple(failed.values()))
 
     async def _choose(
         self, news: News, newer_than: int, failed: dict[str, NodeError], patience: timedelta

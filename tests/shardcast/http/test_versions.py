@@ -57,12 +57,14 @@ async def test_who_has_the_version_before_fetches_what_changed(tree: Tree) -> No
     for form in await publish.publish(step(tree, 0)):
         await until(holds(relay, form))
     first = await bring.bring(sources(url_of(relay)))
+    assert first.refused == ()
     assert [offer.parent for offer in first.way] == [None] and 0.6 * SIZE < first.bytes < 0.72 * SIZE
     for form in await publish.publish(step(tree, 1)):
         await until(holds(relay, form))
     second = await bring.bring(sources(url_of(relay)), newer_than=first.serial)
     assert [offer.parent for offer in second.way] == [first.file.digest] and second.bytes < 0.02 * SIZE
     assert second.file.path.read_bytes() == (tree.folder / "step-1").read_bytes()
+    assert first.bytes == sum(offer.size for offer in first.way), "each byte is counted once"
     assert blake3(second.file.path.read_bytes()).digest() == second.file.digest
     again = await bring.bring(sources(url_of(relay)))
     assert again.way == () and again.bytes == 0 and again.file == second.file
