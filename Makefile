@@ -51,6 +51,8 @@ check: setup ## Lint, format, types, import contracts, wire, wheel, rows
 	$(BIN)/python -m tests.repository.rows
 
 bench: setup ## Run the benchmarks (ONLY=name or area); results in runs/bench
+	@$(BIN)/python -c 'import gguf' 2>/dev/null || $(BIN)/python -m pip install -qq --disable-pip-version-check \
+		-c constraints.txt gguf || echo "gguf cannot be installed here, so shardcast_delta cannot run."
 	$(BIN)/python -m tests.bench $(ONLY)
 
 eval-toploc: setup ## Show on a real model what proofs of inference detect (45 minutes); writes docs/toploc.md

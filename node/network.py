@@ -16,7 +16,6 @@ from node.ways import Ways, outward
 from protocol.directory import DataPlane, Directory, PeerRecord, RelayService
 from protocol.envelope import Sealed, seal
 from protocol.errors import Code, NodeError
-from protocol.files import write_whole
 from protocol.identity import Identity, public_key_of
 from protocol.paths import Reach
 from protocol.paths.limits import PROBE_AGAIN

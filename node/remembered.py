@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from diloco.store.files import write_whole
 from protocol.errors import NodeError
+from protocol.files import write_whole
 
 _PEERS_FILE = "peers.json"
 _RELAYS_FILE = "relays.json"

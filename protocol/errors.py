@@ -83,6 +83,9 @@ class Code(StrEnum):
     SHC_MANIFEST = "E-SHC-004"
     SHC_BUSY = "E-SHC-005"
     SHC_MISSING = "E-SHC-006"
+    SHC_ACCESS = "E-SHC-007"
+    SHC_ENCODING = "E-SHC-020"
+    SHC_TENSORS = "E-SHC-021"
     # the machine
     SYS_MEMORY = "E-SYS-001"
     SYS_DISK = "E-SYS-002"
@@ -329,6 +332,19 @@ CATALOGUE: dict[Code, Entry] = {
     Code.SHC_BUSY: Entry(True, "A holder serves as many as it can", "Nothing: the fetch comes back to it."),
     Code.SHC_MISSING: Entry(
         False, "The peer does not hold an object", "Nothing: it is fetched from another holder."
+    ),
+    Code.SHC_ACCESS: Entry(
+        False,
+        "A server does not let this client in",
+        "Ask who runs the server for a token, and give it with --token.",
+    ),
+    Code.SHC_ENCODING: Entry(
+        False, "An encoded object cannot be decoded", "Nothing: another form of the version is fetched."
+    ),
+    Code.SHC_TENSORS: Entry(
+        False,
+        "A safetensors file has an index that is wrong",
+        "Write the file again with the safetensors library, or take it from elsewhere.",
     ),
     Code.SYS_MEMORY: Entry(False, "Not enough memory", "Use fewer nodes or a smaller model, or free memory."),
     Code.SYS_DISK: Entry(False, "Not enough disk space", "Free space, or use a --dir on another disk."),

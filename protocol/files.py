@@ -82,6 +82,27 @@ def _open_alone(path: Path) -> int:
         os.close(descriptor)  # another writer gave it its name meanwhile
 
 
+def lock_folder(folder: Path) -> int:
+    """Make a folder and hold it for this process until the descriptor that comes back is closed.
+
+    Raises:
+        NodeError: STO_LOCKED, when another process holds it; STO_UNWRITABLE.
+    """
+    descriptor = -1
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise NodeError(
+            Code.STO_LOCKED, f"{folder} is used by another process.", fix="Stop it, or use another folder."
+        ) from None
+    except OSError as error:
+        raise storage_error(error, folder) from error
+    return descriptor
+
+
 def sync_folder(folder: Path) -> None:
     """Put a folder's entries on disk, so that a rename outlives a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

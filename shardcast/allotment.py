@@ -10,10 +10,9 @@ Rules:
 """
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from protocol.units import PeerId
 from shardcast import limits
 
 _HEAD_START = 0.5  # seconds by which a thief must beat the victim, and for which a victim is left alone
@@ -35,30 +34,38 @@ class Allotment:
     """The shards of one fetch, shared out among holders.
 
     Args:
-        sizes: Bytes of each shard that is to be fetched.
+        sizes: Bytes of each shard that is to be fetched; more may follow.
+        batch: Shards of one draw at most.
     """
 
-    def __init__(self, sizes: Mapping[int, int]) -> None:
+    def __init__(self, sizes: Mapping[int, int], batch: int = limits.MAX_WANTS) -> None:
+        self._batch = batch
         self._sizes = dict(sizes)
         self._open = sorted(sizes)  # a heap of what nobody is fetching
         self._left = set(sizes)
-        self._books: dict[PeerId, _Book] = {}
+        self._books: dict[Hashable, _Book] = {}
 
     @property
     def left(self) -> int:
         """Shards not yet there."""
         return len(self._left)
 
-    def useful(self, holder: PeerId) -> bool:
+    def add(self, index: int, size: int) -> None:
+        """One more shard is to be fetched."""
+        self._sizes[index] = size
+        self._left.add(index)
+        heapq.heappush(self._open, index)
+
+    def useful(self, holder: Hashable) -> bool:
         """Whether anything is left that the holder may have."""
         lacks = self._book(holder).lacks
         return any(index not in lacks for index in self._left)
 
-    def unfinished(self, holder: PeerId) -> list[int]:
+    def unfinished(self, holder: Hashable) -> list[int]:
         """What the holder was given and nobody has brought yet."""
         return [index for index in self._book(holder).given if index in self._left]
 
-    def draw(self, holder: PeerId, now: float) -> tuple[int, ...]:
+    def draw(self, holder: Hashable, now: float) -> tuple[int, ...]:
         """Give the holder its next shards; none if there are none for it at the moment.
 
         Args:
@@ -69,7 +76,7 @@ class Allotment:
         room = min(limits.BATCH_BYTES, int(book.rate * limits.BATCH_TIME.total_seconds()))
         chosen: list[int] = []
         passed: list[int] = []
-        while self._open and len(chosen) < limits.MAX_WANTS:
+        while self._open and len(chosen) < self._batch:
             index = heapq.heappop(self._open)
             if index not in self._left:
                 continue
@@ -90,7 +97,7 @@ class Allotment:
             book.given, book.began, book.drawn = chosen, now, 0
         return tuple(chosen)
 
-    def came(self, holder: PeerId, size: int) -> None:
+    def came(self, holder: Hashable, size: int) -> None:
         """Note bytes that the holder sent."""
         self._book(holder).drawn += size
 
@@ -101,7 +108,7 @@ class Allotment:
         self._left.remove(index)
         return True
 
-    def lack(self, holder: PeerId, index: int) -> None:
+    def lack(self, holder: Hashable, index: int) -> None:
         """Note that the holder does not have a shard."""
         book = self._book(holder)
         book.lacks.add(index)
@@ -109,7 +116,7 @@ class Allotment:
             book.given.remove(index)
             self._reopen((index,))
 
-    def end(self, holder: PeerId, now: float) -> None:
+    def end(self, holder: Hashable, now: float) -> None:
         """Note that the holder's draw is over, and put back what it did not bring."""
         book = self._book(holder)
         elapsed = now - book.began
@@ -120,7 +127,7 @@ class Allotment:
         book.given = []
         self._reopen(unfinished)
 
-    def rate(self, holder: PeerId, now: float) -> float | None:
+    def rate(self, holder: Hashable, now: float) -> float | None:
         """Bytes per second that the holder shows at the moment; None while there is nothing to judge it by."""
         book = self._book(holder)
         elapsed = now - book.began
@@ -128,7 +135,7 @@ class Allotment:
             return book.drawn / elapsed
         return book.rate or None
 
-    def _steal(self, thief: PeerId, now: float) -> int | None:
+    def _steal(self, thief: Hashable, now: float) -> int | None:
         book = self._book(thief)
         best, worst = None, 0.0
         for victim in self._books:
@@ -151,5 +158,5 @@ class Allotment:
             if not any(index in book.given for book in self._books.values()):
                 heapq.heappush(self._open, index)
 
-    def _book(self, holder: PeerId) -> _Book:
+    def _book(self, holder: Hashable) -> _Book:
         return self._books.setdefault(holder, _Book())

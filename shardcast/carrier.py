@@ -1,23 +1,46 @@
-"""The gRPC carrier as a client sees it: ask a holder, read frames, leave whenever enough came."""
+"""What a client asks of a way by which shards come, gRPC or HTTP."""
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, aclosing
-from datetime import timedelta
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
 
-from protocol.rpc import Endpoint
-from protocol.units import PeerId
+from shardcast.piece import Piece
 
 
-def asking(
-    endpoint: Endpoint, holder: PeerId, question: Any, silence: timedelta
-) -> AbstractAsyncContextManager[AsyncIterator[Any]]:
-    """The replies of a holder; the call ends when the context is left, however it is left.
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A piece grew.
 
-    Args:
-        endpoint: Whose connections are used.
-        holder: Who is asked.
-        question: A request with a stream of replies.
-        silence: How long the holder may send nothing.
+    Attributes:
+        index: The shard's.
+        missing: The holder does not have this shard and went on with the next.
     """
-    return aclosing(endpoint.stream(holder, question, progress=silence))
+
+    index: int
+    missing: bool = False
+
+
+class Carrier(Protocol):
+    """A way to fetch the shards of one object from its holders.
+
+    Attributes:
+        lanes: How many draws from one holder may be under way at once.
+        batch: How many shards one draw may have.
+    """
+
+    lanes: int
+    batch: int
+
+    def draw(
+        self, holder: str, pieces: Sequence[Piece]
+    ) -> AbstractAsyncContextManager[AsyncIterator[Arrival]]:
+        """Ask a holder for the missing bytes of the pieces, in this order, and put them there as they come.
+
+        The call ends when the context is left, however it is left.
+
+        Raises:
+            NodeError: While iterating: SHC_BAD_SHARD for a holder that sends something else; SHC_BUSY or NET_RATE for
+                one that is to be asked again later; others as they come.
+        """
+        ...

@@ -14,6 +14,7 @@ from protocol.units import PeerId
 from shardcast import limits
 from shardcast.draw import Drawing, Local, Progress
 from shardcast.expect import Expect, Plan
+from shardcast.grpc_carrier import GrpcCarrier
 from shardcast.names import check_name
 from shardcast.offers import offers
 from shardcast.partial import PartFile, is_whole
@@ -104,8 +105,8 @@ async def fetch(
     fetched = 0
     per_holder: dict[PeerId, int] = {}
 
-    def refuse(peer: PeerId, error: NodeError) -> None:
-        refused.append(Refusal(peer, error.code, error.sentence))
+    def refuse(peer: str, error: NodeError) -> None:
+        refused.append(Refusal(PeerId(peer), error.code, error.sentence))
 
     if (known := expect.known(name)) is not None:
         plans: list[tuple[Plan, tuple[PeerId, ...]]] = [(known, asked)]
@@ -121,7 +122,7 @@ async def fetch(
         finally:
             fetched += attempt.fetched
             for peer, size in attempt.verified.items():
-                per_holder[peer] = per_holder.get(peer, 0) + size
+                per_holder[PeerId(peer)] = per_holder.get(PeerId(peer), 0) + size
         if failure is None:
             seconds = monotonic() - started
             digest = plan.manifest_digest or None
@@ -152,14 +153,14 @@ class _Attempt:
         into: Path,
         plan: Plan,
         expect: Expect,
-        refuse: Callable[[PeerId, NodeError], None],
+        refuse: Callable[[str, NodeError], None],
         progress: Callable[[Progress], None] | None,
         *,
         silence: timedelta,
         patience: timedelta,
     ) -> None:
         self.fetched = self.resumed = 0
-        self.verified: dict[PeerId, int] = {}
+        self.verified: dict[str, int] = {}
         self._endpoint, self._into, self._plan, self._expect = endpoint, into, plan, expect
         self._refuse, self._progress = refuse, progress
         self._silence, self._patience = silence, patience
@@ -170,14 +171,16 @@ class _Attempt:
         if await asyncio.to_thread(_already, self._into, plan, expect):
             self.resumed = plan.size
             return None
-        part = await asyncio.to_thread(PartFile, self._into, plan)
+        part = await asyncio.to_thread(PartFile, self._into, plan.size)
         try:
-            there = await asyncio.to_thread(part.scan)
+            there = await asyncio.to_thread(part.scan, plan.shards)
             self.resumed = sum(plan.shards[index].size for index in there)
+            carrier = GrpcCarrier(self._endpoint, plan.name, plan.manifest_digest, self._silence)
             drawing = Drawing(
-                self._endpoint, plan, part, there, self._refuse, self._progress,
-                silence=self._silence, patience=self._patience,
-            )  # fmt: skip
+                carrier, plan.name, plan.size, part, self._refuse, self._progress, patience=self._patience
+            )
+            drawing.add(plan.shards, there)
+            drawing.seal()
             try:
                 await drawing.run(holders, parallel)
             except Local as local:
@@ -189,7 +192,7 @@ class _Attempt:
                 late = ": no holder sent anything for too long" if drawing.starved else ""
                 return NodeError(Code.SHC_NO_HOLDER, f"{what}{late}.")
             try:
-                right = await asyncio.to_thread(part.finish, expect.verify)
+                right = await asyncio.to_thread(part.finish, plan.content_digest, expect.verify)
             except NodeError as error:
                 if error.code is not Code.SHC_MANIFEST:
                     raise

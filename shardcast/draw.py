@@ -1,29 +1,34 @@
-"""Drawing the missing shards of one plan from its holders: one task per holder over one shared allotment."""
+"""Drawing the missing shards of one object from its holders: a few tasks over one shared allotment.
+
+Each task is a *hand* that draws from one holder. A carrier says how many hands may draw from one holder at once;
+several holders get one each, a single one gets them all. Now and then a holder that was not heard yet takes
+the place of the slowest.
+"""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import NamedTuple, Protocol
 
 from protocol.clock import monotonic
 from protocol.errors import Code, NodeError
-from protocol.rpc import Endpoint
-from protocol.units import PeerId
+from shardcast import limits
 from shardcast.allotment import Allotment
-from shardcast.carrier import asking
-from shardcast.expect import Plan
-from shardcast.messages import AskShards, Frame, Want
+from shardcast.carrier import Arrival, Carrier
+from shardcast.manifest import Shard
 from shardcast.pace import Pace
 from shardcast.partial import PartFile
+from shardcast.piece import Piece, wrong
 
 _TICK = 0.25
-"""Seconds after which idle holders and reserves are looked at again."""
+"""Seconds after which idle hands and reserves are looked at again."""
 _DULL = 8
 """A holder this many times slower than the best does not count as one drawn from."""
 _CROWD = 4
-"""Holders at work, dull ones included, per holder that is wanted."""
+"""Hands at work, dull ones included, per hand that is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ class Progress:
         bytes: Verified bytes, those of an earlier start included.
         size: Bytes in all.
         shards: Verified shards.
-        of: Shards in all.
+        of: Shards in all, as far as they are known.
         holders: Holders at work.
     """
 
@@ -55,16 +60,35 @@ class Local(Exception):
         self.error = error
 
 
-@dataclass(slots=True)
-class _Begun:
-    """The first bytes of a shard and who sent them."""
+class Watcher(Protocol):
+    """Who wants to see pieces while they come, for instance to pass them on."""
 
-    data: bytearray
-    senders: set[PeerId]
+    def coming(self, piece: Piece) -> None:
+        """A piece is drawn now; it may hold bytes already. Called again when another holder goes on with it."""
+        ...
+
+    def grew(self, piece: Piece) -> None:
+        """More bytes are there, or the verdict is."""
+        ...
+
+
+class _Hand(NamedTuple):
+    holder: str
+    lane: int
 
 
 class Drawing:
-    """Draws what is missing.
+    """Draws what is missing. Shards may be added while it runs, until it is sealed.
+
+    Args:
+        carrier: By which way.
+        name: Of the object, for messages.
+        size: Bytes of the object.
+        part: Where verified shards go.
+        refuse: Told of holders that are left.
+        progress: Called after every shard, in the event loop.
+        patience: How long nothing may come while something is missing.
+        watcher: Sees pieces while they come.
 
     Attributes:
         fetched: Bytes that came.
@@ -74,169 +98,246 @@ class Drawing:
 
     def __init__(
         self,
-        endpoint: Endpoint,
-        plan: Plan,
+        carrier: Carrier,
+        name: str,
+        size: int,
         part: PartFile,
-        there: Collection[int],
-        refuse: Callable[[PeerId, NodeError], None],
+        refuse: Callable[[str, NodeError], None],
         progress: Callable[[Progress], None] | None,
         *,
-        silence: timedelta,
         patience: timedelta,
+        watcher: Watcher | None = None,
     ) -> None:
         self.fetched = 0
-        self.verified: dict[PeerId, int] = {}
+        self.verified: dict[str, int] = {}
         self.starved = False
-        self._endpoint, self._plan, self._part = endpoint, plan, part
-        self._refuse, self._progress = refuse, progress
-        self._silence, self._patience = silence, patience
-        self._book = Allotment({s.index: s.size for s in plan.shards if s.index not in there})
-        self._done = plan.size - sum(s.size for s in plan.shards if s.index not in there)
-        self._begun: dict[int, _Begun] = {}
+        self._carrier, self._name, self._size, self._part = carrier, name, size, part
+        self._refuse, self._progress, self._watcher = refuse, progress, watcher
+        self._patience = patience
+        self._shards: list[Shard] = []
+        self._sealed = False
+        self._book = Allotment({}, carrier.batch)
+        self._done = 0
+        self._begun: dict[int, Piece] = {}
         self._unmixed: set[int] = (
             set()
-        )  # shards that two holders together got wrong: from one alone next time
-        self._workers: dict[asyncio.Task[None], PeerId] = {}
-        self._resting: set[PeerId] = set()
+        )  # shards that two holders got wrong together: from one alone next time
+        self._hands: dict[asyncio.Task[None], _Hand] = {}
+        self._left_behind: dict[str, NodeError] = {}  # holders refused, with the reason
+        self._reserve: deque[str] = deque()
+        self._resting: set[_Hand] = set()
+        self._relieved: set[_Hand] = set()  # hands that make room for a holder that was not heard yet
         self._change = asyncio.Event()
         self._last = monotonic()
+        self._explored = monotonic()
 
     @property
     def left(self) -> int:
-        """Shards still missing."""
+        """Shards still missing, of those that are known."""
         return self._book.left
 
-    async def run(self, holders: Sequence[PeerId], parallel: int) -> None:
+    def add(self, shards: Iterable[Shard], there: Collection[int] = ()) -> None:
+        """Say which shards follow in order, and which of them are there already."""
+        if not self._book.left:
+            self._last = monotonic()  # nothing was missing until now
+        for shard in shards:
+            self._shards.append(shard)
+            if shard.index in there:
+                self._done += shard.size
+            else:
+                self._book.add(shard.index, shard.size)
+        self._signal()
+
+    def seal(self) -> None:
+        """Say that no more shards follow."""
+        self._sealed = True
+        self._signal()
+
+    def offer(self, holder: str) -> None:
+        """One more holder may be asked; one that is known already changes nothing."""
+        known = {hand.holder for hand in self._hands.values()} | self._left_behind.keys() | set(self._reserve)
+        if holder not in known and len(known) < limits.MAX_HOLDERS:
+            self._reserve.append(holder)
+            self._signal()
+
+    async def run(self, holders: Sequence[str], parallel: int) -> None:
         """Draw until nothing is missing, nobody is left to ask, or nothing came for too long.
 
         Raises:
             Local: When a shard cannot be stored.
         """
-        reserve = deque(holders)
-        self._last = monotonic()
+        self._reserve.extend(holder for holder in holders if holder not in self._reserve)
+        self._last = self._explored = monotonic()
         try:
-            while self._book.left:
-                self._call_up(reserve, parallel)
-                if not self._workers:
+            while self._book.left or not self._sealed:
+                self._call_up(parallel)
+                if not self._book.left:
+                    await self._changed()
+                    self._last = monotonic()
+                    self._reap()
+                    continue
+                if not self._hands:
                     return
                 if monotonic() - self._last > self._patience.total_seconds():
                     self.starved = True
                     return
-                done, _ = await asyncio.wait(
-                    self._workers, timeout=_TICK, return_when=asyncio.FIRST_COMPLETED
-                )
-                for task in done:
-                    del self._workers[task]
-                    task.result()
+                change = asyncio.ensure_future(self._change.wait())
+                await asyncio.wait((*self._hands, change), timeout=_TICK, return_when=asyncio.FIRST_COMPLETED)
+                change.cancel()
+                self._reap()
         finally:
-            for task in self._workers:
+            for task in self._hands:
                 task.cancel()
-            await asyncio.gather(*self._workers, return_exceptions=True)
-            self._workers.clear()
+            await asyncio.gather(*self._hands, return_exceptions=True)
+            self._hands.clear()
+            for piece in self._begun.values():
+                self._settle(piece, False)
 
-    def _call_up(self, reserve: deque[PeerId], parallel: int) -> None:
+    def _reap(self) -> None:
+        for task in [task for task in self._hands if task.done()]:
+            hand = self._hands.pop(task)
+            task.result()
+            failure = self._left_behind.get(hand.holder)
+            if failure is not None and not any(h.holder == hand.holder for h in self._hands.values()):
+                self._refuse(hand.holder, failure)
+
+    def _call_up(self, parallel: int) -> None:
         now = monotonic()
-        rates = {holder: self._book.rate(holder, now) for holder in self._workers.values()}
+        rates = {hand: self._book.rate(hand, now) for hand in self._hands.values()}
         bar = max(max((r for r in rates.values() if r), default=0.0) / _DULL, 1.0)
-        lively = sum(h not in self._resting and (r is None or r >= bar) for h, r in rates.items())
-        while reserve and lively < parallel and len(self._workers) < _CROWD * parallel:
-            holder = reserve.popleft()
-            self._workers[asyncio.create_task(self._work(holder))] = holder
-            lively += 1
+        lively = [h for h, r in rates.items() if h not in self._resting and (r is None or r >= bar)]
+        wanted = parallel - len(lively)
+        if wanted <= 0 and self._reserve and now - self._explored > limits.EXPLORE.total_seconds():
+            self._explored, wanted = now, 1  # one that was not heard yet may be faster than all of these
+            known = {hand: rate for hand, rate in rates.items() if rate is not None}
+            if known:
+                self._relieved.add(min(known, key=lambda hand: known[hand]))
+        while wanted > 0 and len(self._hands) < _CROWD * parallel:
+            if self._reserve:
+                hand = _Hand(self._reserve.popleft(), 0)
+            elif (again := self._another_lane(lively)) is not None:
+                hand = again
+            else:
+                break
+            self._hands[asyncio.create_task(self._work(hand))] = hand
+            lively.append(hand)
+            wanted -= 1
 
-    async def _work(self, holder: PeerId) -> None:
+    def _another_lane(self, lively: Iterable[_Hand]) -> _Hand | None:
+        """One more hand for the holder that has the fewest, if it may have one."""
+        taken: dict[str, set[int]] = {hand.holder: set() for hand in lively}
+        for hand in self._hands.values():
+            taken.setdefault(hand.holder, set()).add(hand.lane)
+        lanes = range(self._carrier.lanes)
+        free = {h: t for h, t in taken.items() if len(t) < len(lanes) and h not in self._left_behind}
+        if not free:
+            return None
+        holder = min(free, key=lambda h: len(free[h]))
+        return _Hand(holder, min(set(lanes) - free[holder]))
+
+    async def _work(self, hand: _Hand) -> None:
         pace = Pace(self._patience)
-        while self._book.useful(holder):
-            batch = self._book.draw(holder, monotonic())
+        while (not self._sealed or self._book.useful(hand)) and hand.holder not in self._left_behind:
+            if hand in self._relieved:
+                self._relieved.discard(hand)
+                self._reserve.append(hand.holder)
+                return
+            batch = self._book.draw(hand, monotonic())
             if not batch:
+                if hand.lane and self._sealed:
+                    return
                 await self._changed()
                 continue
-            before = self.verified.get(holder, 0)
+            before = self.verified.get(hand.holder, 0)
             try:
-                await self._draw(holder, batch)
+                await self._draw(hand, batch)
                 failure = None
             except NodeError as error:
                 failure = error
             finally:
-                self._book.end(holder, monotonic())
+                self._book.end(hand, monotonic())
                 self._signal()
-            if self.verified.get(holder, 0) > before:
+            if self.verified.get(hand.holder, 0) > before:
                 pace.good()
             if failure is None:
                 continue
             if not pace.again(failure):
-                self._refuse(holder, failure)
+                self._left_behind[hand.holder] = failure
                 return
-            self._resting.add(holder)
+            self._resting.add(hand)
             await pace.pause()
-            self._resting.discard(holder)
+            self._resting.discard(hand)
 
-    async def _draw(self, holder: PeerId, batch: Sequence[int]) -> None:
-        begun = {index: self._begun.pop(index, _Begun(bytearray(), set())) for index in batch}
-        remaining = deque(batch)
-        wanted = tuple(Want(index=index, offset=len(begun[index].data)) for index in batch)
-        question = AskShards(name=self._plan.name, digest=self._plan.manifest_digest, wanted=wanted)
+    async def _draw(self, hand: _Hand, batch: Sequence[int]) -> None:
+        pieces = {index: self._begun.pop(index, Piece(self._shards[index])) for index in batch}
+        left = deque(batch)
+        if self._watcher is not None:
+            for piece in pieces.values():
+                self._watcher.coming(piece)
         try:
-            async with asking(self._endpoint, holder, question, self._silence) as frames:
-                async for frame in frames:
-                    if not remaining:
-                        raise _wrong(holder, "it sends more than was asked for")
-                    if frame.index != remaining[0]:
-                        raise _wrong(holder, f"it sends shard {frame.index} where {remaining[0]} is due")
-                    if await self._take(holder, frame, begun[frame.index]):
-                        remaining.popleft()
-                        del begun[frame.index]
-                        if not set(remaining) & set(self._book.unfinished(holder)):
+            async with self._carrier.draw(hand.holder, tuple(pieces.values())) as arrivals:
+                async for arrival in arrivals:
+                    if await self._take(hand, arrival, pieces[arrival.index]):
+                        left.remove(arrival.index)
+                        del pieces[arrival.index]
+                        if not set(left) & set(self._book.unfinished(hand)):
                             return  # others brought the rest
         except NodeError as error:
-            if error.code is Code.SHC_BAD_SHARD:
-                begun.pop(remaining[0] if remaining else -1, None)
+            if error.code is Code.SHC_BAD_SHARD and left:
+                self._settle(pieces.pop(left[0]), False)
             raise
         finally:
-            for index, piece in begun.items():
-                if piece.data and index not in self._unmixed:
+            for index, piece in pieces.items():
+                if piece.have and not piece.whole and index not in self._unmixed:
                     self._begun[index] = piece
-        if remaining:
-            raise _wrong(holder, f"its stream ends within shard {remaining[0]}")
+                else:
+                    self._settle(piece, False)
+        if left:
+            raise wrong(hand.holder, f"its stream ends within shard {left[0]}")
 
-    async def _take(self, holder: PeerId, frame: Frame, piece: _Begun) -> bool:
-        """Take one frame in; true if its shard is dealt with, for good or ill."""
-        shard = self._plan.shards[frame.index]
-        if frame.missing:
-            self._book.lack(holder, frame.index)
+    async def _take(self, hand: _Hand, arrival: Arrival, piece: Piece) -> bool:
+        """Take note of what came; true if its shard is dealt with, for good or ill."""
+        shard = piece.shard
+        if arrival.missing:
+            self._book.lack(hand, arrival.index)
             return True
-        if frame.offset != len(piece.data) or not 0 < len(frame.data) <= shard.size - frame.offset:
-            raise _wrong(holder, f"it sends other bytes of shard {frame.index} than were due")
-        piece.data += frame.data
-        piece.senders.add(holder)
-        self.fetched += len(frame.data)
-        self._book.came(holder, len(frame.data))
+        piece.senders.add(hand.holder)
+        size = piece.have - piece.counted  # may be more than was reported yet
+        piece.counted += size
+        self.fetched += size
+        self._book.came(hand, size)
         self._last = monotonic()
-        if len(piece.data) < shard.size:
+        if self._watcher is not None:
+            self._watcher.grew(piece)
+        if not piece.whole:
             return False
         try:
             right = await asyncio.to_thread(self._part.put, shard, piece.data)
         except NodeError as error:
             raise Local(error) from error
         if not right:
-            if piece.senders == {holder}:
-                raise _wrong(holder, f"its shard {frame.index} has other bytes than its hash says")
-            self._unmixed.add(
-                frame.index
-            )  # one of several senders lied; who, the next try from one alone shows
+            if piece.senders == {hand.holder}:
+                raise wrong(hand.holder, f"its shard {shard.index} has other bytes than its hash says")
+            self._unmixed.add(shard.index)  # one of several lied; who, the next try from one alone shows
+            self._settle(piece, False)
             return True
-        if self._book.finish(frame.index):
+        if self._book.finish(shard.index):
             self._done += shard.size
-            self.verified[holder] = self.verified.get(holder, 0) + shard.size
+            self.verified[hand.holder] = self.verified.get(hand.holder, 0) + shard.size
             if self._progress is not None:
                 self._progress(self._where())
+        self._settle(piece, True)
         return True
 
+    def _settle(self, piece: Piece, verdict: bool) -> None:
+        piece.verdict = verdict
+        if self._watcher is not None:
+            self._watcher.grew(piece)
+
     def _where(self) -> Progress:
-        of = len(self._plan.shards)
-        return Progress(
-            self._plan.name, self._done, self._plan.size, of - self._book.left, of, len(self._workers)
-        )
+        of = len(self._shards)
+        holders = len({hand.holder for hand in self._hands.values()})
+        return Progress(self._name, self._done, self._size, of - self._book.left, of, holders)
 
     def _signal(self) -> None:
         self._change.set()
@@ -244,8 +345,5 @@ class Drawing:
 
     async def _changed(self) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._change.wait(), _TICK)
-
-
-def _wrong(holder: PeerId, why: str) -> NodeError:
-    return NodeError(Code.SHC_BAD_SHARD, f"{holder} is left: {why}.", peer=holder)
+            async with asyncio.timeout(_TICK):  # wait_for may swallow being cancelled
+                await self._change.wait()

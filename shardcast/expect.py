@@ -1,6 +1,6 @@
 """What a client trusts, fixed before anyone is asked: never the holder that sends the bytes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from protocol.errors import Code, NodeError
 from protocol.identity import Verifier
 from protocol.units import PeerId
 from shardcast import limits
+from shardcast.header import Header
 from shardcast.manifest import Manifest, Shard
 from shardcast.names import check_name
 
@@ -30,6 +31,7 @@ class Expect:
         version: The version label the manifest must have.
         max_bytes: The largest object that is accepted.
         verifier: Checks the publisher's signature.
+        encodings: The encodings that the object may have.
     """
 
     manifest_digest: bytes | None = None
@@ -40,6 +42,7 @@ class Expect:
     version: str | None = None
     max_bytes: int = limits.MAX_OBJECT
     verifier: Verifier = identity.verify
+    encodings: Collection[str] = ("raw",)
 
     def __post_init__(self) -> None:
         """Raises ValueError for an expectation that expects nothing or contradicts itself."""
@@ -81,6 +84,21 @@ class Expect:
             )
         return Plan(check_name(name), tuple(shards), offset, None, b"")
 
+    def objection(self, name: str, header: Header) -> str | None:
+        """What speaks against a header, in words; None if nothing does."""
+        for wrong, why in (
+            (header.name != name, f"it is that of {header.name}"),
+            (header.encoding not in self.encodings, f"its encoding {header.encoding[:40]!r} is not wanted"),
+            (self.version is not None and header.version != self.version, f"it is version {header.version}"),
+            (
+                header.size > self.max_bytes,
+                f"{header.size} bytes are more than the {self.max_bytes} accepted",
+            ),
+        ):
+            if wrong:
+                return why
+        return None
+
     def judge(self, name: str, raw: bytes) -> "Plan":
         """Read an offered manifest and hold it against the expectation.
 
@@ -93,14 +111,9 @@ class Expect:
         """
         manifest = Manifest.parse(raw)
         header = manifest.header
+        if (why := self.objection(name, header)) is not None:
+            raise NodeError(Code.SHC_MANIFEST, f"The manifest offered for {name} is refused: {why}.")
         for wrong, why in (
-            (header.name != name, f"it is that of {header.name}"),
-            (header.encoding != "raw", f"its encoding {header.encoding[:40]!r} is not known here"),
-            (self.version is not None and header.version != self.version, f"it is version {header.version}"),
-            (
-                header.size > self.max_bytes,
-                f"{header.size} bytes are more than the {self.max_bytes} accepted",
-            ),
             (self.manifest_digest not in (None, manifest.digest), "its digest is not the expected one"),
             (
                 self.shard_hashes is not None

@@ -26,6 +26,19 @@ MAX_LINE = 4 * KIB
 MAX_SIGNATURES = 4096
 """Signature lines of one manifest."""
 
+MAX_TENSOR_HEADER = 16 * MIB
+"""Bytes of a safetensors header: 100,000 tensors and more."""
+MAX_TENSOR_NAME = 512
+"""Characters of a tensor's name."""
+MAX_AXES = 64
+"""Axes of a tensor."""
+BLOCK = 2 * MIB
+"""Bytes of the decoded file that one block of an encoded stream stands for; fixed by the format."""
+MAX_SEGMENTS = 1 << 18
+"""Segments of one encoded stream: twice as many tensors as the largest models have."""
+MAX_CHAIN = 8
+"""Encoded objects that a client decodes one after the other to come to one version."""
+
 FRAME = 256 * KIB
 """Bytes of content in one frame. Small, because a frame is seen only whole and has to arrive within the progress
 deadline: four streams that share a link of 1 Mb/s still bring one each in 8 s."""
@@ -56,3 +69,42 @@ BATCH_BYTES = 32 * MIB
 """The most that a client asks of one holder at a time."""
 BATCH_TIME = timedelta(seconds=2)
 """How long one request should keep a holder busy, by the goodput it has shown."""
+EXPLORE = timedelta(seconds=5)
+"""How often a fetch tries one more holder than it needs."""
+
+HTTP_LANES = 4
+"""Connections that a client has to one server at most: one waits for its answer while others bring bytes."""
+MAX_THREADS = 512
+"""Requests over HTTP that one process has under way."""
+MAX_URL = 512
+"""Characters of a server's address."""
+MAX_ADDRESSES = 8
+"""Addresses of one server's name that are tried."""
+CONNECT = timedelta(seconds=5)
+"""How long one attempt to connect may take."""
+MAX_LISTING = 4 * MIB
+"""Bytes of a server's list of versions."""
+MAX_VERSIONS = 1024
+"""Versions in one list."""
+LONG_POLL = timedelta(seconds=25)
+"""How long a server holds a question for news back; shorter than what proxies on the way usually allow."""
+HOLD_BACK = 64 * KIB
+"""Bytes at the end of a shard that a relay sends only once the hash agrees."""
+NOT_YET = timedelta(seconds=4)
+"""How long a server waits for bytes that it expects before it answers that it has none; below SILENCE."""
+FIRST_WORD = timedelta(seconds=15)
+"""How long a connection may stay without a whole request."""
+SEND_STALL = timedelta(seconds=60)
+"""A reader that takes nothing for this long is given up."""
+MAX_CONNECTIONS = 2048
+"""Connections that a server accepts."""
+CONNECTIONS_PER_CLIENT = 64
+"""Connections and requests of one client at a server."""
+RELAY_INTAKES = 3
+"""Versions that a relay brings at once."""
+KEEP = 5
+"""Versions of one name that a server keeps."""
+READ_RECENTLY = timedelta(seconds=30)
+"""A version of which something was asked within this time counts as being read."""
+TRIES = 3
+"""Attempts at one version before the next is taken."""

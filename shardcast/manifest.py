@@ -12,19 +12,21 @@ Header, shards and close are *chained*: ``link_0 = BLAKE3(b"shardcast manifest 1
 it names the object with every byte of it and says nothing of who published it, so whoever has the same file under the
 same name and version has the same digest. A signature line is *not* chained; it signs the link after the first `after`
 chained lines and may stand anywhere later, so a publisher can sign a header, then shards as they come, then the close.
+A header with an ``author`` and a ``serial`` belongs to a series: a higher serial of the same author and name is newer.
 Only a closed manifest describes something that may be loaded. Unknown keys are kept (they are part of the digest);
 unknown encodings are the loader's to refuse.
+An encoded object says in its header how large the file is that it decodes to (``result_size``) and which file it needs
+for that (``parent``, a BLAKE3), and in its close the BLAKE3 of the decoded file (``result``). The header may hold the
+index of a safetensors file (``tensors``).
 
 This file does no IO but reading the file that `build_manifest` is given.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from blake3 import blake3
 
@@ -33,35 +35,28 @@ from protocol.files import read_exactly
 from protocol.identity import Signer, Verifier
 from protocol.units import PeerId
 from shardcast import limits
-from shardcast.names import check_name, check_version
+from shardcast.header import (
+    HEX32,
+    HEX_SIGNATURE,
+    Decoded,
+    Header,
+    bad,
+    canonical,
+    check_header,
+    decode,
+    header_fields,
+    hex_in,
+    number_in,
+    read_header_fields,
+)
+from shardcast.names import check_name
+from shardcast.tensors import TensorIndex
 
-SCHEMA = 1
 _ORIGIN = blake3(b"shardcast manifest 1").digest()
 _SIGNED = b"shardcast manifest signature 1\0"
 _SHARD_LINE = re.compile(
     rb'\{"blake3":"([0-9a-f]{64})","index":(0|[1-9][0-9]{0,8}),"record":"shard","size":([1-9][0-9]{0,9})\}'
 )
-_HEX32 = re.compile(r"[0-9a-f]{64}")
-_HEX_SIGNATURE = re.compile(r"(?:[0-9a-f]{2}){1,255}")
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What is known of an object before its first shard.
-
-    Attributes:
-        name: The object's name.
-        version: Its version label.
-        size: Bytes of the whole object.
-        shard_size: Bytes of its largest shard; 0 only for an empty object.
-        encoding: How content was encoded; "raw" in this version.
-    """
-
-    name: str
-    version: str
-    size: int
-    shard_size: int
-    encoding: str = "raw"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +86,7 @@ class Manifest:
         header: Name, version and sizes.
         shards: Every shard so far, in order.
         content_digest: BLAKE3 of the whole object; None while the manifest is not closed.
+        result_digest: BLAKE3 of the file it decodes to, the same where content is raw.
         signatures: As they stand in the text, unverified.
         raw: The text itself, which is what travels and is stored.
         links: The link after each chained line.
@@ -99,6 +95,7 @@ class Manifest:
     header: Header
     shards: tuple[Shard, ...]
     content_digest: bytes | None
+    result_digest: bytes | None
     signatures: tuple[Signature, ...]
     raw: bytes = field(repr=False)
     links: tuple[bytes, ...] = field(repr=False)
@@ -125,19 +122,13 @@ class Manifest:
 
     def signed(self, signer: Signer) -> "Manifest":
         """Return the same manifest with one more signature, over all that is chained so far."""
-        after = len(self.links)
-        signature = signer.sign(_SIGNED + self.links[-1])
-        line = _canonical(
-            {"after": after, "peer": signer.peer_id, "record": "signature", "signature": signature.hex()}
-        )
+        line = _signature_line(len(self.links), self.links[-1], signer)
         return Manifest.parse(self.raw + line + b"\n", closed=False)
 
     def signed_by(self, peer: PeerId, verifier: Verifier) -> bool:
         """Whether `peer` signed the whole manifest, close included."""
         return self.closed and any(
-            s.peer == peer
-            and s.after == len(self.links)
-            and verifier(s.peer, _SIGNED + self.links[s.after - 1], s.signature)
+            s.peer == peer and s.after == len(self.links) and verifies(s, self.links, verifier)
             for s in self.signatures
         )
 
@@ -153,17 +144,17 @@ class Manifest:
             NodeError: SHC_MANIFEST, with the number of the line that is wrong.
         """
         if len(raw) > limits.MAX_MANIFEST:
-            raise _bad(0, f"{len(raw)} bytes are more than {limits.MAX_MANIFEST}")
+            raise bad(0, f"{len(raw)} bytes are more than {limits.MAX_MANIFEST}")
         writer: ManifestWriter | None = None
         for number, line in _lines(raw):
             if writer is None:
-                writer = ManifestWriter(_read_header(_decode(number, line), number), _line=line)
+                writer = read_header(line)
             else:
-                _read_line(writer, line, number)
+                read_line(writer, line, number)
         if writer is None:
-            raise _bad(1, "there is no header")
+            raise bad(1, "there is no header")
         if closed and not writer.closed:
-            raise _bad(0, "it is not closed")
+            raise bad(0, "it is not closed")
         return writer.manifest()
 
 
@@ -175,30 +166,61 @@ class ManifestWriter:
     """
 
     def __init__(self, header: Header, *, _line: bytes | None = None) -> None:
-        _check_header(header)
+        check_header(header)
         self.header = header
         self._shards: list[Shard] = []
         self._signatures: list[Signature] = []
         self._content: bytes | None = None
+        self._result: bytes | None = None
         self._lines: list[bytes] = []
         self._links: list[bytes] = []
         self._offset = 0
-        self._chain(_line or _canonical(_header_fields(header)))
+        self._chain(_line or canonical(header_fields(header)))
 
     @property
     def closed(self) -> bool:
         """Whether the close was written."""
         return self._content is not None
 
+    @property
+    def shards(self) -> list[Shard]:
+        """Every shard so far, in order."""
+        return self._shards
+
+    @property
+    def links(self) -> list[bytes]:
+        """The link after each chained line."""
+        return self._links
+
+    @property
+    def signatures(self) -> list[Signature]:
+        """As they stand in the text, unverified."""
+        return self._signatures
+
+    @property
+    def lines(self) -> list[bytes]:
+        """The text so far, without the ends of lines."""
+        return self._lines
+
+    def sign(self, signer: Signer) -> None:
+        """Add a signature over all that is chained so far."""
+        line = _signature_line(len(self._links), self._links[-1], signer)
+        read_line(self, line, 0)
+
+    @property
+    def result_digest(self) -> bytes | None:
+        """BLAKE3 of the file that it decodes to, once the close says so."""
+        return self._result
+
     def append(self, size: int, digest: bytes, *, _line: bytes | None = None) -> None:
         """Add the next shard."""
         index = len(self._shards)
         if self._content is not None:
-            raise _bad(0, "a shard follows the close")
+            raise bad(0, "a shard follows the close")
         if not 0 < size <= self.header.shard_size or len(digest) != 32:
-            raise _bad(0, f"shard {index} has {size} bytes; 1 to {self.header.shard_size} are allowed")
+            raise bad(0, f"shard {index} has {size} bytes; 1 to {self.header.shard_size} are allowed")
         if index >= limits.MAX_SHARDS or self._offset + size > self.header.size:
-            raise _bad(0, f"shard {index} goes beyond the {self.header.size} bytes of the header")
+            raise bad(0, f"shard {index} goes beyond the {self.header.size} bytes of the header")
         self._shards.append(Shard(index, self._offset, size, digest))
         self._offset += size
         self._chain(
@@ -206,22 +228,31 @@ class ManifestWriter:
             or b'{"blake3":"%s","index":%d,"record":"shard","size":%d}' % (digest.hex().encode(), index, size)
         )
 
-    def close(self, content_digest: bytes, *, _line: bytes | None = None) -> None:
-        """Say that this is all, and the BLAKE3 of the whole."""
+    def close(
+        self, content_digest: bytes, result_digest: bytes | None = None, *, _line: bytes | None = None
+    ) -> None:
+        """Say that this is all, and the BLAKE3 of the whole; of what is encoded also that of the decoded file."""
         if self._content is not None:
-            raise _bad(0, "it is closed twice")
+            raise bad(0, "it is closed twice")
         if self._offset != self.header.size:
-            raise _bad(0, f"its shards have {self._offset} bytes, its header says {self.header.size}")
+            raise bad(0, f"its shards have {self._offset} bytes, its header says {self.header.size}")
         if len(content_digest) != 32:
-            raise _bad(0, "the close has no digest")
-        self._content = content_digest
+            raise bad(0, "the close has no digest")
         fields = {"blake3": content_digest.hex(), "record": "close", "shards": len(self._shards)}
-        self._chain(_line or _canonical(fields))
+        if self.header.encoding == "raw":
+            if result_digest not in (None, content_digest):
+                raise bad(0, "what is raw decodes to itself")
+        elif result_digest is None or len(result_digest) != 32:
+            raise bad(0, "the close does not say what the content decodes to")
+        else:
+            fields["result"] = result_digest.hex()
+        self._content, self._result = content_digest, result_digest or content_digest
+        self._chain(_line or canonical(fields))
 
     def attach(self, signature: Signature, line: bytes) -> None:
         """Keep a signature line; whether it verifies is asked later."""
         if len(self._signatures) >= limits.MAX_SIGNATURES or not 0 < signature.after <= len(self._links):
-            raise _bad(0, "a signature covers lines that are not there")
+            raise bad(0, "a signature covers lines that are not there")
         self._signatures.append(signature)
         self._lines.append(line)
 
@@ -231,6 +262,7 @@ class ManifestWriter:
             self.header,
             tuple(self._shards),
             self._content,
+            self._result,
             tuple(self._signatures),
             b"".join(line + b"\n" for line in self._lines),
             tuple(self._links),
@@ -247,6 +279,8 @@ def build_manifest(
     shard_sizes: int | Sequence[int] | None = None,
     *,
     version: str = "1",
+    decoded: Decoded | None = None,
+    tensors: TensorIndex | None = None,
 ) -> Manifest:
     """Describe a file or bytes; two holders of equal content get equal manifests.
 
@@ -257,6 +291,8 @@ def build_manifest(
         name: What it is to be called.
         shard_sizes: Bytes of each shard: one number for all but the last, or every one; 4 MiB by default.
         version: Its version label.
+        decoded: What it decodes to, if it is encoded.
+        tensors: Where each tensor lies in the file, decoded, if the manifest is to say so.
 
     Raises:
         NodeError: SHC_NAME for a bad name; SHC_MANIFEST when the sizes do not add up to the object or the file changed
@@ -265,27 +301,32 @@ def build_manifest(
     try:
         size = len(source) if isinstance(source, bytes) else os.stat(source).st_size
         sizes = _sizes(size, shard_sizes)
-        writer = ManifestWriter(Header(check_name(name), version, size, max(sizes, default=0)))
+        header = Header(check_name(name), version, size, max(sizes, default=0), tensors=tensors)
+        if decoded is not None:
+            header = replace(
+                header, encoding=decoded.encoding, result_size=decoded.size, parent=decoded.parent
+            )
+        writer = ManifestWriter(header)
         whole = blake3()
         for piece in _pieces(source, sizes):
             writer.append(len(piece), blake3(piece).digest())
             whole.update(piece)
     except OSError as error:
         raise NodeError(Code.STO_CORRUPT, f"{source!s} cannot be read: {error.strerror}.") from error
-    writer.close(whole.digest())
+    writer.close(whole.digest(), decoded.digest if decoded is not None else None)
     return writer.manifest()
 
 
 def _sizes(size: int, wanted: int | Sequence[int] | None) -> list[int]:
     if isinstance(wanted, Sequence):
         if sum(wanted) != size:
-            raise _bad(0, f"the shard sizes add up to {sum(wanted)} bytes, the object has {size}")
+            raise bad(0, f"the shard sizes add up to {sum(wanted)} bytes, the object has {size}")
         if min(wanted, default=1) < 1:
-            raise _bad(0, "a shard has at least one byte")
+            raise bad(0, "a shard has at least one byte")
         return list(wanted)
     step = limits.DEFAULT_SHARD if wanted is None else wanted
     if step < 1 or -(-size // step) > limits.MAX_SHARDS:
-        raise _bad(0, f"{size} bytes cannot be cut into shards of {step}")
+        raise bad(0, f"{size} bytes cannot be cut into shards of {step}")
     return [min(step, size - start) for start in range(0, size, step)]
 
 
@@ -301,10 +342,10 @@ def _pieces(source: Path | bytes, sizes: Sequence[int]) -> Iterator[bytes]:
             piece = read_exactly(file.fileno(), size, file.tell())
             file.seek(size, os.SEEK_CUR)
             if len(piece) != size:
-                raise _bad(0, f"{source!s} became shorter while it was read")
+                raise bad(0, f"{source!s} became shorter while it was read")
             yield piece
         if file.read(1):
-            raise _bad(0, f"{source!s} grew while it was read")
+            raise bad(0, f"{source!s} grew while it was read")
 
 
 # reading what someone else wrote
@@ -315,114 +356,74 @@ def _lines(raw: bytes) -> Iterator[tuple[int, bytes]]:
     while start < len(raw):
         end = raw.find(b"\n", start)
         if end < 0:
-            raise _bad(number, "the line has no end")
+            raise bad(number, "the line has no end")
         if end - start > (limits.MAX_HEADER_LINE if number == 1 else limits.MAX_LINE):
-            raise _bad(number, "the line is too long")
+            raise bad(number, "the line is too long")
         yield number, raw[start:end]
         start, number = end + 1, number + 1
 
 
-def _read_line(writer: ManifestWriter, line: bytes, number: int) -> None:
+def read_header(line: bytes) -> ManifestWriter:
+    """Begin a manifest with a header that anyone may have written.
+
+    Raises:
+        NodeError: SHC_MANIFEST or SHC_NAME.
+    """
+    return ManifestWriter(read_header_fields(decode(1, line), 1), _line=line)
+
+
+def verifies(signature: Signature, links: Sequence[bytes], verifier: Verifier) -> bool:
+    """Whether a signature holds for what is chained."""
+    return verifier(signature.peer, _SIGNED + links[signature.after - 1], signature.signature)
+
+
+def _signature_line(after: int, link: bytes, signer: Signer) -> bytes:
+    signature = signer.sign(_SIGNED + link).hex()
+    return canonical({"after": after, "peer": signer.peer_id, "record": "signature", "signature": signature})
+
+
+def read_line(writer: ManifestWriter, line: bytes, number: int) -> None:
+    """Go on with a line that anyone may have written; `number` is for the message.
+
+    Raises:
+        NodeError: SHC_MANIFEST.
+    """
     if found := _SHARD_LINE.fullmatch(line):  # the usual line, read without the cost of JSON
         digest, index, size = bytes.fromhex(found[1].decode()), int(found[2]), int(found[3])
         _append(writer, index, size, digest, line, number)
         return
-    fields = _decode(number, line)
+    fields = decode(number, line)
     match fields.get("record"):
         case "shard":
-            digest = _hex(fields, "blake3", _HEX32, number)
-            _append(writer, _int(fields, "index", number), _int(fields, "size", number), digest, line, number)
+            digest = hex_in(fields, "blake3", HEX32, number)
+            _append(
+                writer,
+                number_in(fields, "index", number),
+                number_in(fields, "size", number),
+                digest,
+                line,
+                number,
+            )
         case "close":
-            if _int(fields, "shards", number) != len(writer._shards):
-                raise _bad(number, "the close counts another number of shards")
-            writer.close(_hex(fields, "blake3", _HEX32, number), _line=line)
+            if number_in(fields, "shards", number) != len(writer._shards):
+                raise bad(number, "the close counts another number of shards")
+            result = hex_in(fields, "result", HEX32, number) if "result" in fields else None
+            writer.close(hex_in(fields, "blake3", HEX32, number), result, _line=line)
         case "signature":
             peer = fields.get("peer")
             if not isinstance(peer, str):
-                raise _bad(number, "a signature names no peer")
+                raise bad(number, "a signature names no peer")
             signature = Signature(
-                PeerId(peer), _int(fields, "after", number), _hex(fields, "signature", _HEX_SIGNATURE, number)
+                PeerId(peer),
+                number_in(fields, "after", number),
+                hex_in(fields, "signature", HEX_SIGNATURE, number),
             )
             writer.attach(signature, line)
         case _:
-            raise _bad(number, "it is no shard, close or signature")
+            raise bad(number, "it is no shard, close or signature")
 
 
 def _append(writer: ManifestWriter, index: int, size: int, digest: bytes, line: bytes, number: int) -> None:
     if index != len(writer._shards):
-        raise _bad(number, f"shard {index} stands where shard {len(writer._shards)} should")
+        raise bad(number, f"shard {index} stands where shard {len(writer._shards)} should")
     writer.append(size, digest, _line=line)
-
-
-def _read_header(fields: dict[str, Any], number: int) -> Header:
-    if fields.get("record") != "header":
-        raise _bad(number, "it is no header")
-    if fields.get("schema") != SCHEMA or isinstance(fields["schema"], bool):
-        raise _bad(number, f"its schema is not {SCHEMA}")
-    encoding = fields.get("encoding")
-    if not isinstance(encoding, str) or len(encoding) > limits.MAX_VERSION:
-        raise _bad(number, "it names no encoding")
-    return Header(
-        check_name(fields.get("name")),
-        check_version(fields.get("version")),
-        _int(fields, "size", number),
-        _int(fields, "shard_size", number),
-        encoding,
-    )
-
-
-def _check_header(header: Header) -> None:
-    check_name(header.name)
-    check_version(header.version)
-    if not 0 <= header.size <= limits.MAX_OBJECT:
-        raise _bad(1, f"{header.size} bytes are more than an object may have")
-    if not (0 < header.shard_size <= limits.MAX_SHARD or header.shard_size == header.size == 0):
-        raise _bad(
-            1, f"a shard size of {header.shard_size} bytes is not allowed; 1 to {limits.MAX_SHARD} are"
-        )
-
-
-def _header_fields(header: Header) -> dict[str, Any]:
-    return {
-        "encoding": header.encoding,
-        "name": header.name,
-        "record": "header",
-        "schema": SCHEMA,
-        "shard_size": header.shard_size,
-        "size": header.size,
-        "version": header.version,
-    }
-
-
-def _canonical(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
-
-
-def _decode(number: int, line: bytes) -> dict[str, Any]:
-    try:
-        fields = json.loads(line)
-        # one text for one meaning: doubled keys, spaces, floats written two ways and the like do not survive this
-        if isinstance(fields, dict) and _canonical(fields) == line:
-            return fields
-    except (ValueError, RecursionError):
-        pass
-    raise _bad(number, "it is not canonical JSON")
-
-
-def _int(fields: dict[str, Any], key: str, number: int) -> int:
-    value = fields.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= limits.MAX_OBJECT:
-        raise _bad(number, f"{key} is not a number that is allowed")
-    return value
-
-
-def _hex(fields: dict[str, Any], key: str, pattern: re.Pattern[str], number: int) -> bytes:
-    value = fields.get(key)
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise _bad(number, f"{key} is not lower-case hexadecimal of the right length")
-    return bytes.fromhex(value)
-
-
-def _bad(number: int, why: str) -> NodeError:
-    where = f" in line {number}" if number else ""
-    return NodeError(Code.SHC_MANIFEST, f"The manifest is not valid{where}: {why}.")

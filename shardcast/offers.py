@@ -4,33 +4,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from protocol.errors import Code, NodeError
+from protocol.errors import NodeError
 from protocol.rpc import Endpoint
 from protocol.units import PeerId
-from shardcast import limits
-from shardcast.carrier import asking
 from shardcast.expect import Expect, Plan
-from shardcast.messages import AskManifest
+from shardcast.grpc_carrier import ask_manifest
 from shardcast.pace import Pace
 
-Refuse = Callable[[PeerId, NodeError], None]
-
-
-async def ask_manifest(
-    endpoint: Endpoint, peer: PeerId, name: str, digest: bytes, silence: timedelta
-) -> bytes:
-    """The text that one holder offers.
-
-    Raises:
-        NodeError: What the holder or the connection says; SHC_MANIFEST, when the text is longer than any may be.
-    """
-    text = bytearray()
-    async with asking(endpoint, peer, AskManifest(name=name, digest=digest), silence) as parts:
-        async for part in parts:
-            if not part.data or len(text) + len(part.data) > limits.MAX_MANIFEST:
-                raise NodeError(Code.SHC_MANIFEST, f"{peer} sends no manifest that could be one.", peer=peer)
-            text += part.data
-    return bytes(text)
+Refuse = Callable[[str, NodeError], None]
 
 
 async def offers(

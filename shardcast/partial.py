@@ -10,15 +10,18 @@ import fcntl
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from blake3 import blake3
 
 from protocol.errors import Code, NodeError
 from protocol.files import read_exactly, storage_error, sync_folder
+from shardcast import limits
 from shardcast.expect import Plan
 from shardcast.manifest import Shard
+
+_ZEROS = memoryview(bytes(limits.MAX_SHARD))
 
 
 class PartFile:
@@ -26,15 +29,19 @@ class PartFile:
 
     Args:
         into: The name it is to get.
-        plan: What it is to hold.
+        size: Bytes that it is to have.
+
+    Attributes:
+        fresh: Whether nothing was there.
 
     Raises:
         NodeError: STO_LOCKED, when another fetch writes it; STO_FULL, when what is missing has no room; STO_UNWRITABLE.
     """
 
-    def __init__(self, into: Path, plan: Plan) -> None:
+    def __init__(self, into: Path, size: int) -> None:
         self.into = into
-        self.plan = plan
+        self.size = size
+        self.fresh = True
         self.path = into.with_name(into.name + ".part")
         self._descriptor = -1
         self._lock = (
@@ -43,8 +50,9 @@ class PartFile:
         try:
             into.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = self._open_locked()
-            os.ftruncate(self._descriptor, plan.size)
-            missing = plan.size - os.fstat(self._descriptor).st_blocks * 512
+            self.fresh = os.fstat(self._descriptor).st_blocks == 0
+            os.ftruncate(self._descriptor, size)
+            missing = size - os.fstat(self._descriptor).st_blocks * 512
             free = shutil.disk_usage(into.parent).free
         except OSError as error:
             self.close()
@@ -55,21 +63,23 @@ class PartFile:
         if missing > free:
             self.close()
             raise NodeError(
-                Code.STO_FULL, f"{plan.name} needs {missing} bytes more, {free} are free at {into.parent}."
+                Code.STO_FULL, f"{into.name} needs {missing} bytes more, {free} are free at {into.parent}."
             )
 
-    def scan(self) -> frozenset[int]:
-        """Hash what is there and return the shards that are right."""
+    def scan(self, shards: Iterable[Shard]) -> frozenset[int]:
+        """Hash what is there of these shards and return those that are right."""
         try:
-            return frozenset(s.index for s in self.plan.shards if self._holds_data(s) and self._agrees(s))
+            return frozenset(s.index for s in shards if self._holds_data(s) and self._agrees(s))
         except OSError as error:
             raise storage_error(error, self.path) from error
 
-    def put(self, shard: Shard, data: bytes | bytearray) -> bool:
+    def put(self, shard: Shard, data: bytes | memoryview) -> bool:
         """Write a shard if its bytes are right; false, and nothing written, if they are not."""
         if len(data) != shard.size or blake3(data).digest() != shard.digest:
             return False
         view, offset = memoryview(data), shard.offset
+        if self.fresh and view == _ZEROS[: len(view)]:
+            return True  # the file has a hole there, which reads as zeros
         try:
             with self._lock:
                 while view:
@@ -79,25 +89,34 @@ class PartFile:
             raise storage_error(error, self.path) from error
         return True
 
-    def finish(self, verify: Callable[[Path], bool] | None) -> bool:
+    def finish(
+        self, expected: bytes | None, verify: Callable[[Path], bool] | None, *, durable: bool = True
+    ) -> bool:
         """Check the whole and give it its name; false, and the part kept, if `verify` refuses it.
+
+        Args:
+            expected: BLAKE3 of the whole, where it is to be computed once more.
+            verify: Looks at the file before it gets its name.
+            durable: Whether it waits for the disk, so that the file outlives a loss of power.
 
         Raises:
             NodeError: SHC_MANIFEST, when every shard is right and the whole is not what the manifest's close says.
         """
         try:
-            expected = self.plan.content_digest
             if expected is not None and blake3(max_threads=1).update_mmap(self.path).digest() != expected:
-                name = self.plan.name
                 raise NodeError(
-                    Code.SHC_MANIFEST, f"The shards of {name} do not make the whole its manifest names."
+                    Code.SHC_MANIFEST,
+                    f"The shards of {self.into.name} do not make the whole its manifest names.",
                 )
             if verify is not None and not verify(self.path):
                 return False
             with self._lock:
-                os.fsync(self._descriptor)  # fails if it was closed meanwhile: then it is not ours to rename
+                os.fstat(self._descriptor)  # fails if it was closed meanwhile: then it is not ours to rename
+                if durable:
+                    os.fsync(self._descriptor)
                 os.replace(self.path, self.into)
-            sync_folder(self.into.parent)
+            if durable:
+                sync_folder(self.into.parent)
         except OSError as error:
             raise storage_error(error, self.path) from error
         return True

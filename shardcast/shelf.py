@@ -117,13 +117,11 @@ class Shelf:
         lies on another file system, because then the file is copied.
 
         Raises:
-            NodeError: SHC_MANIFEST, when the manifest is not closed, its encoding is not "raw" or its size is not the
-                file's; SHC_NAME, when another object has this name (remove it first); STO_… when the folder fails.
+            NodeError: SHC_MANIFEST, when the manifest is not closed or its size is not the file's; SHC_NAME, when
+                another object has this name (remove it first); STO_… when the folder fails.
         """
-        if not manifest.closed or manifest.header.encoding != "raw":
-            raise NodeError(
-                Code.SHC_MANIFEST, f"The manifest of {manifest.name} is not closed, or not of raw content."
-            )
+        if not manifest.closed:
+            raise NodeError(Code.SHC_MANIFEST, f"The manifest of {manifest.name} is not closed.")
         stem = self.folder / manifest.digest.hex()
         data, marker = stem.with_suffix(DATA), stem.with_suffix(MANIFEST)
         with self._lock:

@@ -1,5 +1,6 @@
 """The decoders above the protocol, and everything that declares messages; importing this completes the targets."""
 
+import itertools
 import tempfile
 from pathlib import Path
 
@@ -60,6 +61,69 @@ def _manifest() -> Fuzzed:
 
     made = build_manifest(b"some content" * 10, "checkpoint/1", 16)
     return Fuzzed(run, (made.raw, build_manifest(b"", "a", None).raw))
+
+
+@target("delta-stream")
+def _delta_stream() -> Fuzzed:
+    """Encoded streams against a parent: refused, or the file whose hash they end with."""
+    import io
+    from unittest.mock import patch
+
+    from blake3 import blake3
+
+    from shardcast import limits
+    from shardcast.ranges import MemoryRanges
+    from shardcast.stream import Parent, decode, encode
+
+    old, new = (_safetensors(seed) for seed in (1, 2))
+    parent = Parent(blake3(old).digest(), MemoryRanges(old))
+
+    def run(data: bytes) -> None:
+        # The hash at the end would hide everything behind it from a fuzzer: without it all sorts of files are reached.
+        for given in (parent, None):
+            made, whole = 0, blake3()
+            try:
+                with patch.object(limits, "BLOCK", 256):
+                    for piece in decode(io.BytesIO(data).read, given, len(new)):
+                        made += len(piece)
+                        whole.update(piece)
+                        assert made <= len(new) and len(piece) <= 256
+            except NodeError:
+                continue
+            assert made == len(new) and whole.digest() == data[-32:]
+
+    with patch.object(limits, "BLOCK", 256):
+        seeds = tuple(b"".join(encode(MemoryRanges(new), given)) for given in (parent, None))
+    return Fuzzed(run, seeds)
+
+
+def _safetensors(seed: int) -> bytes:
+    from safetensors.numpy import save
+
+    chance = np.random.default_rng(seed)
+    kept = np.random.default_rng(0).integers(0, 9, 300, np.uint16)
+    kept[:: 40 // seed] += 1
+    return save(
+        {"kept": kept, "new": chance.random(40, np.float32), "byte": chance.integers(0, 9, 7, np.uint8)}
+    )
+
+
+@target("tensor-index")
+def _tensor_index() -> Fuzzed:
+    """Heads of safetensors files: refused, or tensors that follow one another and end with the file."""
+    from shardcast.tensors import index_fields, index_from_fields, read_index
+
+    def run(data: bytes) -> None:
+        for size in (len(data), len(data) + 99):
+            try:
+                index = read_index(data, size)
+            except NodeError:
+                continue
+            assert index_from_fields(index_fields(index), size) == index
+            assert all(one.end == two.start for one, two in itertools.pairwise(index))
+            assert not index or index[-1].end == size
+
+    return Fuzzed(run, (_safetensors(1), _safetensors(2)[:-99]))
 
 
 @target("codecs")

@@ -5,7 +5,7 @@ import pytest
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
 from shardcast.expect import Expect
-from shardcast.manifest import build_manifest
+from shardcast.manifest import Decoded, build_manifest
 
 CONTENT = bytes(range(200))
 MANIFEST = build_manifest(CONTENT, "a", 64, version="3")
@@ -64,8 +64,10 @@ def test_hashes_with_sizes_are_a_plan_by_themselves() -> None:
     assert plan is not None and plan.shards == MANIFEST.shards and plan.manifest_digest == b""
 
 
-def test_an_encoding_that_is_not_known_is_refused() -> None:
-    other = MANIFEST.raw.replace(b'"encoding":"raw"', b'"encoding":"delta"')
+def test_an_encoding_is_taken_only_where_it_is_wanted() -> None:
+    decoded = Decoded("delta", 9, bytes(32), parent=b"p" * 32)
+    other = build_manifest(b"content", "a", decoded=decoded).raw
     with pytest.raises(NodeError) as caught:
         Expect(verify=lambda _: True).judge("a", other)
     assert "delta" in caught.value.sentence
+    assert Expect(verify=lambda _: True, encodings=("raw", "delta")).judge("a", other).size == 7

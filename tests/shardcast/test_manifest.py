@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity, verify
 from shardcast import limits
-from shardcast.manifest import Header, Manifest, ManifestWriter, build_manifest
+from shardcast.manifest import Decoded, Header, Manifest, ManifestWriter, build_manifest
 from shardcast.names import check_name
+from shardcast.tensors import TensorInfo
 
 CONTENT = bytes(range(256)) * 40
 
@@ -131,11 +132,65 @@ def test_a_signature_holds_for_no_other_manifest_and_no_other_peer() -> None:
 
 def test_keys_that_a_later_version_adds_are_kept_and_hashed() -> None:
     lines = lines_of(build_manifest(b"abcdef", "a", 4))
-    header = json.loads(lines[0]) | {"parent": "0"}
+    header = json.loads(lines[0]) | {"author": "0"}
     shard = json.loads(lines[1]) | {"encoding": "zstd"}
     raw = [json.dumps(x, sort_keys=True, separators=(",", ":")).encode() + b"\n" for x in (header, shard)]
     later = Manifest.parse(b"".join(raw + lines[2:]))
     assert later.raw.startswith(raw[0]) and later.digest != build_manifest(b"abcdef", "a", 4).digest
+
+
+ENCODED = build_manifest(
+    CONTENT,
+    "a",
+    1000,
+    decoded=Decoded("delta", 50_000, b"r" * 32, b"p" * 32),
+    tensors=(TensorInfo("w", "BF16", (5, 10), 49_900, 50_000),),
+)
+
+
+def test_a_manifest_says_what_encoded_content_decodes_to_and_what_that_takes() -> None:
+    again = Manifest.parse(ENCODED.raw)
+    assert again == ENCODED
+    assert (again.header.result_size, again.header.parent, again.result_digest) == (
+        50_000,
+        b"p" * 32,
+        b"r" * 32,
+    )
+    assert again.header.tensors == (TensorInfo("w", "BF16", (5, 10), 49_900, 50_000),)
+    plain = build_manifest(CONTENT, "a")
+    assert (plain.header.result_size, plain.result_digest) == (plain.size, plain.content_digest)
+
+
+@pytest.mark.parametrize(
+    ("line", "old", "new"),
+    [
+        (0, b'"encoding":"delta"', b'"encoding":7'),
+        (0, b'"result_size":50000', b'"result_size":-1'),
+        (0, b'"result_size":50000', b'"result_size":1.5'),
+        (0, b'"result_size":50000,', b""),
+        (0, b'"parent":"70', b'"parent":"7'),
+        (0, b"[5,10]", b"[5,11]"),
+        (0, b"49900", b"49902"),
+        (0, b'"BF16"', b'"X"'),
+        (12, b'"result":"', b'"result":"0'),
+        (12, b'"result":', b'"restul":'),
+    ],
+)
+def test_a_line_about_what_is_encoded_that_breaks_a_rule_is_refused(
+    line: int, old: bytes, new: bytes
+) -> None:
+    lines = lines_of(ENCODED)
+    assert old in lines[line]
+    lines[line] = lines[line].replace(old, new)
+    refused(b"".join(lines))
+
+
+def test_raw_content_has_no_parent_and_decodes_to_itself() -> None:
+    with pytest.raises(NodeError):
+        ManifestWriter(Header("a", "1", 4, 4, parent=b"p" * 32))
+    writer = ManifestWriter(Header("a", "1", 0, 0))
+    with pytest.raises(NodeError):
+        writer.close(blake3(b"").digest(), b"r" * 32)
 
 
 @pytest.mark.parametrize(

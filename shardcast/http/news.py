@@ -1,0 +1,117 @@
+"""What the sources say that they have, kept up to date by one held-back question to each."""
+
+import asyncio
+import random
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import timedelta
+
+from protocol.clock import monotonic
+from protocol.errors import Code, NodeError
+from shardcast import limits
+from shardcast.http.listing import Entry, read_listing
+from shardcast.http.source import Link, Source, in_thread
+
+_EAGER = 0.5
+"""Seconds within which an answer that brings nothing new was not held back: a cache on the way ignores the question."""
+
+
+class News:
+    """Lists of several sources. A source that is away is asked again and again, later each time.
+
+    Args:
+        sources: Whom to ask.
+        silence: How long one may take beyond the time it may hold a question back.
+
+    Attributes:
+        sources: By URL.
+        failures: Why sources do not answer, by URL.
+    """
+
+    def __init__(self, sources: Iterable[Source], silence: timedelta = limits.SILENCE) -> None:
+        self.sources = {source.url: source for source in sources}
+        self.failures: dict[str, NodeError] = {}
+        self._silence = silence.total_seconds()
+        self._lists: dict[str, dict[str, Entry]] = {}
+        self._change = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> "News":
+        """Begin to ask."""
+        self._tasks = [asyncio.create_task(self._ask(source)) for source in self.sources.values()]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop asking."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def everyone_heard(self) -> bool:
+        """Whether each source answered or failed."""
+        return self.sources.keys() <= self._lists.keys() | self.failures.keys()
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether every source said that it does not let this client in."""
+        return len(self.failures) == len(self.sources) and all(
+            failure.code is Code.SHC_ACCESS for failure in self.failures.values()
+        )
+
+    def entries(self) -> list[Entry]:
+        """Everything that anyone has, newest first, each once."""
+        found: dict[str, Entry] = {}
+        for listed in self._lists.values():
+            for identifier, entry in listed.items():
+                known = found.get(identifier)
+                if known is None or (entry.serial, not entry.closed) < (known.serial, not known.closed):
+                    found[identifier] = entry  # who claims less is believed: the manifest decides in the end
+        return sorted(found.values(), key=lambda entry: (-entry.serial, entry.identifier))
+
+    def holders(self, identifier: str) -> list[str]:
+        """Who says that they have an object, in the order in which sources were given."""
+        return [url for url in self.sources if identifier in self._lists.get(url, ())]
+
+    async def change(self, patience: float) -> None:
+        """Wait until a list changes or a source fails, or for so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await self._change.wait()
+
+    async def _ask(self, source: Source) -> None:
+        link = Link(source, self._silence)
+        cursor, failed = "", 0
+        wait = int(limits.LONG_POLL.total_seconds())
+        try:
+            while True:
+                asked = monotonic()
+                path = f"/versions?after={cursor}&wait={wait if cursor else 0}"
+                try:
+                    text = await in_thread(
+                        link,
+                        lambda path=path: link.text(path, limits.MAX_LISTING, wait=wait),  # type: ignore[misc]
+                    )
+                    now, entries = read_listing(text)
+                except NodeError as error:
+                    self._lists.pop(source.url, None)
+                    self.failures[source.url] = error
+                    self._signal()
+                    failed, cursor = failed + 1, ""
+                    longest = min(0.1 * 2**failed, limits.SILENCE.total_seconds())
+                    await asyncio.sleep(longest * random.uniform(0.5, 1.0))
+                    continue
+                failed = 0
+                self.failures.pop(source.url, None)
+                if now != cursor:
+                    cursor = now
+                    self._lists[source.url] = {entry.identifier: entry for entry in entries}
+                    self._signal()
+                elif monotonic() - asked < _EAGER:
+                    await asyncio.sleep(1.0)
+        finally:
+            link.abort()
+
+    def _signal(self) -> None:
+        self._change.set()
+        self._change = asyncio.Event()

@@ -1,0 +1,305 @@
+"""A catalogue over HTTP: the list of versions, manifests as they grow, shards as they come.
+
+    GET /versions?after=CURSOR&wait=SECONDS       the list, held back while it is the one that CURSOR names
+    GET /manifests/HEADER?from=BYTE&wait=SECONDS  the text from a byte on, held back while there is none
+    GET /shards/HASH                              a shard, whole or from a byte on (Range)
+
+HEADER is the link of a manifest's header, HASH the BLAKE3 of a shard, both in hexadecimal. A shard's address never
+means other bytes, so any cache on the way may keep it. A shard that is still coming is sent as far as it came, without
+its end, which follows when the hash agrees; if it does not, the connection is reset.
+"""
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from aiohttp import web
+
+from protocol.errors import Code, NodeError
+from shardcast import limits
+from shardcast.http.catalogue import Catalogue, Held
+from shardcast.http.door import Access, Door, Throttle
+from shardcast.http.listing import write_listing
+
+log = logging.getLogger(__name__)
+_HEX = re.compile(r"[0-9a-f]{64}")
+_RANGE = re.compile(r"bytes=(\d{1,15})-(\d{1,15})?")
+_FOREVER = "max-age=31536000, immutable"
+
+
+class Server:
+    """Serves a catalogue.
+
+    Args:
+        catalogue: What there is.
+        access: Who may ask.
+        check: Looks at a shard before it is sent, blocking; false says that its bytes are not right any more. For
+            objects that lay on a disk while nobody watched.
+
+    Attributes:
+        sent: Bytes of shards that were sent.
+        port: Where it listens.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        access: Access | None = None,
+        check: Callable[[Held, int], Awaitable[bool]] | None = None,
+    ) -> None:
+        self.catalogue = catalogue
+        self.sent = 0
+        self.port = 0
+        self._access = access or Access()
+        self._check = check
+        self._throttle = Throttle(self._access.rate)
+        self._asking: Counter[str] = Counter()
+        self._server: asyncio.Server | None = None
+        self._runner: web.ServerRunner | None = None
+
+    async def start(self, host: str | None, port: int) -> None:
+        """Listen; port 0 takes any free one.
+
+        Raises:
+            NodeError: NET_PORT_IN_USE.
+        """
+        handler = web.Server(
+            self._answer, keepalive_timeout=2 * limits.LONG_POLL.total_seconds(), lingering_time=0
+        )
+        self._runner = web.ServerRunner(handler, shutdown_timeout=0.1)
+        await self._runner.setup()
+        self._door = Door(handler, self._access)
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                self._door, host, port, backlog=1024, reuse_address=True
+            )
+        except OSError as error:
+            await self._runner.cleanup()
+            raise NodeError(
+                Code.NET_PORT_IN_USE,
+                f"Port {port} of {host or 'this machine'} cannot be used: {error.strerror}.",
+            ) from error
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Stop listening and end every connection."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            self._door.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    # ---- answering
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        self._door.spoke(request.transport)
+        client = self._access.client(request)
+        if not self._access.admits(request):
+            return _plain(401 if self._access.tokens else 403)
+        if self._asking[client] >= self._access.connections:
+            return _plain(503)
+        self._asking[client] += 1
+        try:
+            return await self._route(request, client)
+        finally:
+            self._asking[client] -= 1
+            if not self._asking[client]:
+                del self._asking[client]
+
+    async def _route(self, request: web.BaseRequest, client: str) -> web.StreamResponse:
+        if request.method not in ("GET", "HEAD"):
+            return _plain(405)
+        _, what, *rest = request.path.split("/")
+        match what, rest:
+            case "versions", []:
+                return await self._versions(request)
+            case "manifests", [identifier] if _HEX.fullmatch(identifier):
+                return await self._manifest(request, identifier)
+            case "shards", [digest] if _HEX.fullmatch(digest):
+                return await self._shard(request, client, digest)
+        return _plain(404)
+
+    async def _versions(self, request: web.BaseRequest) -> web.StreamResponse:
+        after, wait = request.query.get("after", ""), _seconds(request)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                while self.catalogue.cursor == after:
+                    await self.catalogue.change()
+        body = write_listing(self.catalogue.cursor, self.catalogue.entries())
+        return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
+
+    async def _manifest(self, request: web.BaseRequest, identifier: str) -> web.StreamResponse:
+        held = self.catalogue.held.get(identifier)
+        start = _number(request.query.get("from", "0"))
+        if held is None or start is None:
+            return _plain(404 if held is None else 400)
+        growing = held.growing
+        with contextlib.suppress(TimeoutError), held.reading():
+            async with asyncio.timeout(_seconds(request)):
+                while start >= growing.sure and not growing.closed and identifier in self.catalogue.held:
+                    await held.change()
+        if start > growing.sure:
+            return _plain(416)
+        headers = {"Cache-Control": "no-store"}
+        if growing.closed:
+            headers = {"Cache-Control": self._kept(), "ETag": f'"{growing.digest.hex()}"'}  # type: ignore[union-attr]
+        body = bytes(memoryview(growing.text)[start : growing.sure])
+        return web.Response(body=body, content_type="text/plain", headers=headers)
+
+    def _kept(self) -> str:
+        return f"{'public' if self._access.open else 'private'}, {_FOREVER}"
+
+    # ---- shards
+
+    async def _shard(self, request: web.BaseRequest, client: str, digest: str) -> web.StreamResponse:
+        etag = f'"{digest}"'
+        found = self.catalogue.find(bytes.fromhex(digest))
+        if found is None:
+            return _plain(404)
+        if request.headers.get("If-None-Match", "") in (etag, "*"):
+            return _plain(304, {"ETag": etag, "Cache-Control": self._kept()})
+        held, index = found
+        size = held.growing.shard(index).size
+        start, end = 0, size
+        asked = _RANGE.fullmatch(request.headers.get("Range", ""))
+        if asked is not None and request.headers.get("If-Range", etag) == etag:
+            start, end = int(asked[1]), min(size, int(asked[2] or size) + 1)
+            if start >= end:
+                return _plain(416, {"Content-Range": f"bytes */{size}"})
+        else:
+            asked = None
+        with held.reading():
+            if not await self._ready(held, index, start):
+                return _plain(503)
+            response = web.StreamResponse(status=206 if asked else 200)
+            response.content_length = end - start
+            response.content_type = "application/octet-stream"
+            response.headers["Cache-Control"] = self._kept()
+            response.headers["ETag"] = etag
+            response.headers["Accept-Ranges"] = "bytes"
+            if asked:
+                response.headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
+            await response.prepare(request)
+            if request.method == "GET":
+                await _Sending(self, request, response, client, held, index).send(start, end)
+            await response.write_eof()
+        return response
+
+    async def _ready(self, held: Held, index: int, start: int) -> bool:
+        """Whether the first byte that is wanted is there, or comes soon."""
+        if held.has(index):
+            if self._check is None or await self._check(held, index):
+                return True
+            held.lost(index)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limits.NOT_YET.total_seconds()):
+                while not held.has(index):
+                    piece = held.pieces.get(index)
+                    if piece is not None and _open(piece.have, piece.shard.size) > start:
+                        return True
+                    await held.change()
+        return held.has(index)
+
+
+def _open(have: int, size: int) -> int:
+    """How much of a shard may be sent while its hash is not known."""
+    return min(have, max(0, size - limits.HOLD_BACK))
+
+
+class _Sending:
+    """One shard on its way to one client."""
+
+    def __init__(
+        self,
+        server: Server,
+        request: web.BaseRequest,
+        response: web.StreamResponse,
+        client: str,
+        held: Held,
+        index: int,
+    ) -> None:
+        self._server, self._request, self._response = server, request, response
+        self._client, self._held, self._index = client, held, index
+        self._shard = held.growing.shard(index)
+
+    async def send(self, at: int, end: int) -> None:
+        """Send bytes as they come. Bytes of a shard that turns out wrong are never completed."""
+        held, index, source = self._held, self._index, None
+        while at < end:
+            if held.has(index):
+                if source is not None and source.verdict is not True:
+                    self._reset()  # what was sent came from elsewhere than what was kept
+                await self._from_file(at, end)
+                return
+            piece = source or held.pieces.get(index)
+            if piece is not None and piece.verdict is False:
+                self._reset()
+            ready = 0 if piece is None else _open(piece.have, self._shard.size)
+            if end < self._shard.size:
+                ready = 0  # a part that is complete before the hash is known proves nothing
+            if piece is not None and ready > at:
+                source = piece
+                await self._from_memory(piece, at, min(end, ready))
+                at = min(end, ready)
+                continue
+            await self._wait()
+
+    def _reset(self) -> None:
+        transport = self._request.transport
+        if transport is not None:
+            transport.abort()
+        raise ConnectionResetError("the shard is not what its hash says")
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(limits.SILENCE.total_seconds()):
+                await self._held.change()
+        except TimeoutError:
+            self._reset()
+
+    async def _from_memory(self, piece: "object", at: int, end: int) -> None:
+        data = piece.data  # type: ignore[attr-defined]
+        while at < end:
+            step = min(end - at, limits.FRAME)
+            await self._server._throttle.pass_on(self._client, step)
+            await self._response.write(data[at : at + step])
+            self._server.sent += step
+            at += step
+
+    async def _from_file(self, at: int, end: int) -> None:
+        loop, transport = asyncio.get_running_loop(), self._request.transport
+        step = end - at if not self._server._access.rate else limits.FRAME
+        while at < end:
+            count = min(step, end - at)
+            await self._server._throttle.pass_on(self._client, count)
+            if transport is None or transport.is_closing():
+                raise ConnectionResetError("the client left")
+            sent = await loop.sendfile(transport, self._held.file, self._shard.offset + at, count)
+            if sent != count:
+                self._reset()  # the file became shorter
+            self._server.sent += count
+            at += count
+
+
+def _plain(status: int, headers: dict[str, str] | None = None) -> web.Response:
+    held = {"Cache-Control": "no-store", **(headers or {})}
+    if status == 503:
+        held["Retry-After"] = "1"
+    if status == 401:
+        held["WWW-Authenticate"] = "Bearer"
+    return web.Response(status=status, headers=held)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"\d{1,15}", text) else None
+
+
+def _seconds(request: web.BaseRequest) -> float:
+    asked = timedelta(seconds=_number(request.query.get("wait", "0")) or 0)
+    return min(asked, limits.LONG_POLL).total_seconds()

@@ -1,0 +1,300 @@
+"""Versions of a model in all their forms: published whole and as deltas, brought by the cheapest way."""
+
+import asyncio
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+from protocol.clock import monotonic
+from protocol.errors import Code, NodeError
+from protocol.units import PeerId
+from shardcast import limits
+from shardcast.encoding import DELTA, PLANES, RAW, Held, decode_file, encode_file
+from shardcast.expect import Expect
+from shardcast.header import Decoded
+from shardcast.http.fetching import fetch_version
+from shardcast.http.listing import Entry
+from shardcast.http.news import News
+from shardcast.http.origin import Origin, Publication, Published
+from shardcast.http.source import Source
+from shardcast.names import check_name
+from shardcast.ranges import FileRanges
+from shardcast.stream import index_of
+from shardcast.tensors import TensorIndex
+from shardcast.ways import Offer, Way, cheapest_way, wants_snapshot
+
+_FILE = re.compile(r"[0-9a-f]{64}")
+_GRACE = 0.3
+"""Seconds that further sources have for their lists once one has answered."""
+_MOST_INDEX = 20_000  # tensors that a manifest's header names; of more a reader learns from the file itself
+
+
+def forms(name: str) -> dict[str, str]:
+    """What each form of a version is called: its object's name, by encoding."""
+    return {RAW: name, PLANES: f"{name}/planes", DELTA: f"{name}/delta"}
+
+
+class Publisher:
+    """Publishes the versions of one model in all forms that are worth it.
+
+    Each comes as the file itself and, where it is a safetensors file, as a delta against the version before and, every
+    so many versions, as byte planes.
+
+    Args:
+        origin: What serves them, started.
+        folder: Where encoded forms lie.
+        name: Of the model.
+        every: Versions from one snapshot to the next.
+
+    Raises:
+        NodeError: SHC_NAME.
+    """
+
+    def __init__(self, origin: Origin, folder: Path, name: str = "weights", *, every: int = 5) -> None:
+        self._origin, self._folder, self._every = origin, folder, every
+        self._names = forms(check_name(name))
+        self._before: Held | None = None
+        self._deltas = 0
+
+    async def publish(self, path: Path, version: str | None = None) -> tuple[Published, ...]:
+        """Publish a file in all forms that are worth it; the file itself first, while it is still hashed.
+
+        The file must not be changed afterwards, nor removed before the next one was published.
+
+        Raises:
+            NodeError: As :meth:`shardcast.http.origin.Origin.publish`; STO_….
+        """
+        index = await asyncio.to_thread(_index, path)
+        short = index if index is not None and len(index) <= _MOST_INDEX else None
+        delta: Decoded | None = None
+        into = {encoding: self._folder / f"next.{encoding}" for encoding in (DELTA, PLANES)}
+        if index is not None and self._before is not None:
+            # Before anything is announced: who waits for the version then finds its delta beside the file.
+            delta = await asyncio.to_thread(_encode, path, into[DELTA], self._before)
+            self._deltas += 1
+        under_way = [await self._origin.publish(path, self._names[RAW], version=version, tensors=short)]
+        label = under_way[0].version
+        if delta is not None:
+            under_way.append(await self._announce(into[DELTA], label, delta, short))
+        if index is not None and wants_snapshot(self._deltas, self._every):
+            planes = await asyncio.to_thread(_encode, path, into[PLANES], None)
+            under_way.append(await self._announce(into[PLANES], label, planes, short))
+            self._deltas = 0
+        done = [await publication.done() for publication in under_way]
+        for encoded in into.values():
+            encoded.unlink(missing_ok=True)  # the origin has them open for as long as it serves them
+        self._before = Held(path, done[0].content) if index is not None else None
+        return tuple(done)
+
+    async def _announce(
+        self, path: Path, version: str, decoded: Decoded, tensors: TensorIndex | None
+    ) -> Publication:
+        name = self._names[decoded.encoding]
+        return await self._origin.publish(path, name, version=version, decoded=decoded, tensors=tensors)
+
+
+def _index(path: Path) -> TensorIndex | None:
+    """The tensors of a file; None if it is no safetensors file."""
+    try:
+        with FileRanges(path) as ranges:
+            return index_of(ranges)
+    except NodeError as error:
+        if error.code is not Code.SHC_TENSORS:
+            raise
+        return None
+
+
+def _encode(path: Path, into: Path, parent: Held | None) -> Decoded:
+    with FileRanges(path) as ranges:
+        return encode_file(ranges, into, parent)
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """A version that is there.
+
+    Attributes:
+        version: Its label.
+        serial: The place of its newest form in the order of versions.
+        file: Where it lies, and its BLAKE3.
+        way: What was fetched for it, in order; nothing if it was there.
+        bytes: That came over the network.
+        refused: Why cheaper ways were left.
+    """
+
+    version: str
+    serial: int
+    file: Held
+    way: tuple[Offer, ...]
+    bytes: int
+    refused: tuple[NodeError, ...]
+
+
+class Library:
+    """The versions of one model on this disk, each a file that is named by its BLAKE3.
+
+    Args:
+        folder: Where they lie. What is there already is used.
+        publisher: Whose versions they are.
+        name: Of the model.
+        keep: Versions that are kept, as parents of the next ones.
+    """
+
+    def __init__(self, folder: Path, publisher: PeerId, name: str = "weights", *, keep: int = 2) -> None:
+        self._folder, self._publisher, self._keep = folder, publisher, keep
+        self._names = forms(check_name(name))
+
+    async def bring(
+        self,
+        sources: Iterable[Source],
+        *,
+        newer_than: int = 0,
+        patience: timedelta = limits.PATIENCE,
+    ) -> Brought:
+        """Bring the newest version by the way over which the fewest bytes travel from what is here.
+
+        An object that turns out wrong, or that nobody brings, is left out, and the next cheapest way is taken.
+
+        Args:
+            sources: Servers.
+            newer_than: The serial of the version that is there already.
+            patience: How long nothing may come.
+
+        Raises:
+            NodeError: SHC_NO_HOLDER, SHC_MANIFEST, SHC_ENCODING: no version could be had, for the first reason; STO_….
+        """
+        known = tuple(sources)
+        fetched, failed = 0, dict[str, NodeError]()
+        async with News(known) as news:
+            while True:
+                version, way = await self._choose(news, newer_than, failed, patience)
+                for offer in way:
+                    try:
+                        fetched += await self._take(known, version.forms[offer.name], offer, patience)
+                    except NodeError as error:
+                        if error.code not in (Code.SHC_NO_HOLDER, Code.SHC_MANIFEST, Code.SHC_ENCODING):
+                            raise
+                        failed[offer.name] = error
+                        break
+                else:
+                    file = self._file(version.result)
+                    await asyncio.to_thread(self._tidy, file.path)
+                    return Brought(version.label, version.serial, file, way, fetched, tuple(failed.values()))
+
+    async def _choose(
+        self, news: News, newer_than: int, failed: dict[str, NodeError], patience: timedelta
+    ) -> "tuple[_Version, Way]":
+        """The newest version to which there is a way, and the cheapest one."""
+        deadline = monotonic() + patience.total_seconds()
+        grace: float | None = None
+        while True:
+            versions = _versions(news.entries(), self._publisher, self._names)
+            offers = [offer for version in versions for offer in version.offers if offer.name not in failed]
+            held = await asyncio.to_thread(self._digests)
+            forms = {name: entry for version in versions for name, entry in version.forms.items()}
+            now = monotonic()
+            for version in versions:
+                way = cheapest_way(version.result, held, offers) if version.oldest > newer_than else None
+                if way is not None:
+                    grace = now + _GRACE if grace is None else grace
+                    if news.everyone_heard or now >= grace:
+                        return replace(version, forms=forms), way
+                    break
+            else:
+                reason = next(iter(failed.values()), None)
+                if now > deadline or news.hopeless or (reason is not None and news.everyone_heard):
+                    reason = reason or next(iter(news.failures.values()), None)
+                    raise reason or NodeError(Code.SHC_NO_HOLDER, "No server has a newer version.")
+            await news.change(_GRACE if grace is not None else min(1.0, max(0.01, deadline - now)))
+
+    async def _take(
+        self, sources: tuple[Source, ...], entry: Entry, offer: Offer, patience: timedelta
+    ) -> int:
+        """Fetch an object and decode it; the bytes that came."""
+        file = self._file(offer.result)
+        raw = entry.encoding == RAW
+        into = file.path if raw else self._folder / f"{entry.identifier}.{entry.encoding}"
+        expect = Expect(publisher=self._publisher, version=entry.version, encodings=(entry.encoding,))
+        fetched = await fetch_version(sources, into, expect, entry.name, patience=patience)
+        header = fetched.manifest.header
+        try:
+            if fetched.manifest.result_digest != offer.result or header.parent != offer.parent:
+                raise NodeError(
+                    Code.SHC_MANIFEST, f"{entry.name} {entry.version} is another file than listed."
+                )
+            if not raw:
+                decoded = Decoded(header.encoding, header.result_size, offer.result, header.parent)
+                parent = self._file(offer.parent) if offer.parent is not None else None
+                await asyncio.to_thread(_decode, into, file.path, decoded, parent)
+        except NodeError:
+            into.unlink(missing_ok=True)
+            raise
+        if not raw:
+            into.unlink(missing_ok=True)
+        return fetched.bytes
+
+    def _file(self, digest: bytes) -> Held:
+        return Held(self._folder / digest.hex(), digest)
+
+    def _digests(self) -> frozenset[bytes]:
+        names = [path.name for path in self._folder.glob("*") if _FILE.fullmatch(path.name)]
+        return frozenset(bytes.fromhex(name) for name in names)
+
+    def _tidy(self, newest: Path) -> None:
+        """Keep the newest files, and nothing that was begun."""
+        os.utime(newest)
+        files = sorted(self._folder.iterdir(), key=lambda path: -path.stat().st_mtime_ns)
+        kept = [path for path in files if _FILE.fullmatch(path.name)][: self._keep]
+        for path in files:
+            if path not in kept:
+                path.unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """A version as servers list it.
+
+    Attributes:
+        label: Its version label.
+        result: BLAKE3 of the file.
+        oldest: The first serial of its forms.
+        serial: The last one.
+        forms: Entries by identifier.
+        offers: The same, to choose from; each has its identifier for a name.
+    """
+
+    label: str
+    result: bytes
+    oldest: int
+    serial: int
+    forms: dict[str, Entry]
+    offers: tuple[Offer, ...]
+
+
+def _versions(entries: Iterable[Entry], publisher: PeerId, names: dict[str, str]) -> list[_Version]:
+    """Versions whose file is known, newest first. One closed form tells what all forms of a version decode to."""
+    labels: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if entry.author == publisher and names.get(entry.encoding) == entry.name:
+            labels.setdefault(entry.version, []).append(entry)
+    found = []
+    for label, forms in labels.items():
+        results = sorted({entry.result for entry in forms if entry.result})
+        for result in map(bytes.fromhex, results):  # more than one only if a server lies
+            offers = tuple(
+                Offer(e.identifier, e.size, result, bytes.fromhex(e.parent) if e.parent else None)
+                for e in forms
+                if e.result in ("", result.hex())
+            )
+            serials = [entry.serial for entry in forms]
+            by_name = {entry.identifier: entry for entry in forms}
+            found.append(_Version(label, result, min(serials), max(serials), by_name, offers))
+    return sorted(found, key=lambda version: -version.serial)
+
+
+def _decode(stream: Path, into: Path, decoded: Decoded, parent: Held | None) -> None:
+    with FileRanges(stream) as ranges:
+        decode_file(ranges, into, decoded, parent)

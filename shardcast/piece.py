@@ -1,0 +1,65 @@
+"""A shard that is coming: its bytes so far and who sent them."""
+
+from protocol.errors import Code, NodeError
+from shardcast.manifest import Shard
+
+
+class Piece:
+    """One shard in memory, filled from its beginning.
+
+    A carrier writes into `room` and says how far it came by `advance`; that may happen in another thread, one at a
+    time. What lies below `have` never changes again, so others may read it meanwhile.
+
+    Attributes:
+        shard: What it is to become.
+        have: Bytes that are there.
+        senders: Who sent them.
+        counted: Bytes of which somebody took note, who may be behind.
+        verdict: Whether the hash agreed; None until that is known. False, too, for what was dropped unfinished.
+    """
+
+    __slots__ = ("_data", "counted", "have", "senders", "shard", "verdict")
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self.have = self.counted = 0
+        self.senders: set[str] = set()
+        self.verdict: bool | None = None
+        self._data = bytearray()
+
+    @property
+    def whole(self) -> bool:
+        """Whether every byte is there, right or wrong."""
+        return self.have == self.shard.size
+
+    @property
+    def data(self) -> memoryview:
+        """The bytes that are there."""
+        return memoryview(self._data)[: self.have]
+
+    @property
+    def room(self) -> memoryview:
+        """Where the missing bytes go. The memory is taken when this is first asked for."""
+        if len(self._data) != self.shard.size:
+            self._data = bytearray(self.shard.size)
+        return memoryview(self._data)[self.have :]
+
+    def advance(self, count: int) -> None:
+        """Say that the next `count` bytes are there."""
+        self.have += count
+
+    def take(self, holder: str, offset: int, data: memoryview) -> None:
+        """Copy bytes in that came elsewhere first.
+
+        Raises:
+            NodeError: SHC_BAD_SHARD, when they are not the next ones.
+        """
+        if offset != self.have or not 0 < len(data) <= self.shard.size - offset:
+            raise wrong(holder, f"it sends other bytes of shard {self.shard.index} than were due")
+        self.room[: len(data)] = data
+        self.advance(len(data))
+
+
+def wrong(holder: str, why: str) -> NodeError:
+    """What is said of a holder that sends something wrong."""
+    return NodeError(Code.SHC_BAD_SHARD, f"{holder} is left: {why}.", peer=holder)
