@@ -13,6 +13,7 @@ import typer
 
 from node.children import die_with_parent_if_asked
 from node.messages_cli import messages
+from node.shardcast_cli import shardcast
 from protocol.errors import CATALOGUE, Code, NodeError
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ intellect-node trains language models together with other people's machines.
   Stop a node            intellect-node stop
   Check this machine     intellect-node doctor
   Add a message          intellect-node messages new NAME
+  Move a large file      intellect-node shardcast publish FILE
 
 A run file may be as short as this; docs/run.example.toml shows every key:
 
@@ -325,6 +327,7 @@ def _administer(folder: Path | None, do: str, **fields: str) -> int:
 
 
 app.add_typer(messages, name="messages")
+app.add_typer(shardcast, name="shardcast")
 
 
 @app.command()
