@@ -14,6 +14,7 @@ import typer
 from node.children import die_with_parent_if_asked
 from node.ledger_cli import ledger
 from node.messages_cli import messages
+from node.shardcast_cli import shardcast
 from protocol.errors import CATALOGUE, Code, NodeError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ intellect-node trains language models together with other people's machines.
   Check this machine     intellect-node doctor
   Read a run's ledger    intellect-node ledger show DIR
   Add a message          intellect-node messages new NAME
+  Move a large file      intellect-node shardcast publish FILE
 
 A run file may be as short as this; docs/run.example.toml shows every key:
 
@@ -328,6 +330,7 @@ def _administer(folder: Path | None, do: str, **fields: str) -> int:
 
 app.add_typer(messages, name="messages")
 app.add_typer(ledger, name="ledger")
+app.add_typer(shardcast, name="shardcast")
 
 
 @app.command()

@@ -107,7 +107,7 @@ async def fetch_version(
     given_up: list[str] = []
     manner = Manner(
         parallel=parallel, silence=silence, patience=patience, durable=durable, progress=progress,
-        refuse=lambda url, error: refused.append(replace_peer(error, url)),
+        refuse=lambda url, error: refused.append(_said_of(error, url)),
     )  # fmt: skip
     fetched = 0
     async with News(sources, silence) as news:
@@ -137,7 +137,37 @@ async def fetch_version(
             )  # fmt: skip
 
 
-def replace_peer(error: NodeError, url: str) -> NodeError:
+async def read_manifest(
+    sources: Iterable[Source], expect: Expect, name: str = "weights", *, patience: timedelta = limits.SILENCE
+) -> Manifest:
+    """The manifest of the newest version, or of the one that is expected.
+
+    Raises:
+        NodeError: As `fetch_version`.
+    """
+    check_name(name)
+    async with News(sources, patience) as news:
+        entry = await _choose(news, expect, name, 0, {}, patience, None)
+        manner = Manner(patience=patience)
+        return await Intake(entry.identifier, name, Path(), expect, news, manner).read()
+
+
+async def read_list(sources: Iterable[Source], *, patience: timedelta = limits.SILENCE) -> list[Entry]:
+    """Everything that the servers say they have, newest first.
+
+    Raises:
+        NodeError: Why none of them answers.
+    """
+    deadline = monotonic() + patience.total_seconds()
+    async with News(sources, patience) as news:
+        while not news.everyone_heard and monotonic() < deadline:
+            await news.change(_GRACE)
+        if len(news.failures) == len(news.sources):
+            raise next(iter(news.failures.values()))
+        return news.entries()
+
+
+def _said_of(error: NodeError, url: str) -> NodeError:
     """The same error, said of a source."""
     return NodeError(error.code, error.sentence, fix=error.fix, peer=url)
 

@@ -19,6 +19,7 @@ from shardcast.header import Header
 from shardcast.http.carrier import HttpCarrier
 from shardcast.http.news import News
 from shardcast.http.source import Link, in_thread
+from shardcast.manifest import Manifest
 from shardcast.partial import PartFile, is_whole
 
 _SLICE = 64 * 1024
@@ -123,6 +124,15 @@ class Intake:
             follow.cancel()
             with suppress(asyncio.CancelledError, NodeError):
                 await follow
+
+    async def read(self) -> Manifest:
+        """Bring only the manifest, to its close.
+
+        Raises:
+            NodeError: As `run`.
+        """
+        await self._follow()
+        return self.growing.manifest()
 
     def _looks_done(self, size: int) -> bool:
         return self._into.is_file() and self._into.stat().st_size == size

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
+import ssl
 import time
 from dataclasses import dataclass
 from datetime import timedelta
@@ -104,13 +105,14 @@ class Origin:
         self._stamps: dict[str, tuple[int, int]] = {}  # size and time of change of a file when it was hashed
         self._tasks: set[asyncio.Task[Published]] = set()
         self._last_serial = 0
+        self._lock = -1
 
     @property
     def publisher(self) -> PeerId:
         """Whom clients have to expect."""
         return self._signer.peer_id
 
-    async def start(self, host: str | None = None, port: int = 0) -> None:
+    async def start(self, host: str | None = None, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         """Serve what was published before, and what will be.
 
         Raises:
@@ -119,7 +121,7 @@ class Origin:
         self._lock = lock_folder(self.folder)
         try:
             self._load()
-            await self.server.start(host, port)
+            await self.server.start(host, port, tls)
         except BaseException as error:
             self._let_go()
             if isinstance(error, OSError):
@@ -137,7 +139,9 @@ class Origin:
     def _let_go(self) -> None:
         for held in self.catalogue.held.values():
             held.close()
-        os.close(self._lock)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     async def publish(
         self,

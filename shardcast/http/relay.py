@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import ssl
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
@@ -75,9 +76,10 @@ class Relay:
         self._intakes: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[str, int] = {}
         self._unchecked: dict[str, set[int]] = {}  # shards that lay on the disk while nobody watched
+        self._lock = -1
         self._watching: asyncio.Task[None] | None = None
 
-    async def start(self, host: str | None = None, port: int = 0) -> None:
+    async def start(self, host: str | None = None, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         """Serve what is there, and begin to fetch.
 
         Raises:
@@ -86,7 +88,7 @@ class Relay:
         self._lock = lock_folder(self.folder)
         try:
             await asyncio.to_thread(self._load)
-            await self.server.start(host, port)
+            await self.server.start(host, port, tls)
         except BaseException as error:
             self._let_go()
             if isinstance(error, OSError):
@@ -106,7 +108,9 @@ class Relay:
     def _let_go(self) -> None:
         for held in self.catalogue.held.values():
             held.close()
-        os.close(self._lock)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     # ---- which versions
 

@@ -13,17 +13,21 @@ import asyncio
 import contextlib
 import logging
 import re
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import NoReturn
 
 from aiohttp import web
 
 from protocol.errors import Code, NodeError
 from shardcast import limits
+from shardcast.files import read_exactly
 from shardcast.http.catalogue import Catalogue, Held
 from shardcast.http.door import Access, Door, Throttle
 from shardcast.http.listing import write_listing
+from shardcast.piece import Piece
 
 log = logging.getLogger(__name__)
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -61,8 +65,8 @@ class Server:
         self._server: asyncio.Server | None = None
         self._runner: web.ServerRunner | None = None
 
-    async def start(self, host: str | None, port: int) -> None:
-        """Listen; port 0 takes any free one.
+    async def start(self, host: str | None, port: int, tls: ssl.SSLContext | None = None) -> None:
+        """Listen; port 0 takes any free one. With `tls` over HTTPS.
 
         Raises:
             NodeError: NET_PORT_IN_USE.
@@ -75,7 +79,7 @@ class Server:
         self._door = Door(handler, self._access)
         try:
             self._server = await asyncio.get_running_loop().create_server(
-                self._door, host, port, backlog=1024, reuse_address=True
+                self._door, host, port, ssl=tls, backlog=1024, reuse_address=True
             )
         except OSError as error:
             await self._runner.cleanup()
@@ -185,10 +189,14 @@ class Server:
             response.headers["Accept-Ranges"] = "bytes"
             if asked:
                 response.headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
-            await response.prepare(request)
-            if request.method == "GET":
-                await _Sending(self, request, response, client, held, index).send(start, end)
-            await response.write_eof()
+            try:
+                await response.prepare(request)
+                if request.method == "GET":
+                    await _Sending(self, request, response, client, held, index).send(start, end)
+                await response.write_eof()
+            except ConnectionError:
+                if request.transport is not None:
+                    request.transport.abort()
         return response
 
     async def _ready(self, held: Held, index: int, start: int) -> bool:
@@ -250,10 +258,7 @@ class _Sending:
                 continue
             await self._wait()
 
-    def _reset(self) -> None:
-        transport = self._request.transport
-        if transport is not None:
-            transport.abort()
+    def _reset(self) -> NoReturn:
         raise ConnectionResetError("the shard is not what its hash says")
 
     async def _wait(self) -> None:
@@ -263,8 +268,8 @@ class _Sending:
         except TimeoutError:
             self._reset()
 
-    async def _from_memory(self, piece: "object", at: int, end: int) -> None:
-        data = piece.data  # type: ignore[attr-defined]
+    async def _from_memory(self, piece: Piece, at: int, end: int) -> None:
+        data = piece.data
         while at < end:
             step = min(end - at, limits.FRAME)
             await self._server._throttle.pass_on(self._client, step)
@@ -274,13 +279,20 @@ class _Sending:
 
     async def _from_file(self, at: int, end: int) -> None:
         loop, transport = asyncio.get_running_loop(), self._request.transport
-        step = end - at if not self._server._access.rate else limits.FRAME
+        encrypted = transport is not None and transport.get_extra_info("sslcontext") is not None
+        step = limits.FRAME if encrypted or self._server._access.rate else end - at
         while at < end:
             count = min(step, end - at)
             await self._server._throttle.pass_on(self._client, count)
             if transport is None or transport.is_closing():
                 raise ConnectionResetError("the client left")
-            sent = await loop.sendfile(transport, self._held.file, self._shard.offset + at, count)
+            place = self._shard.offset + at
+            if encrypted:
+                data = await asyncio.to_thread(read_exactly, self._held.file.fileno(), count, place)
+                await self._response.write(data)
+                sent = len(data)
+            else:
+                sent = await loop.sendfile(transport, self._held.file, place, count)
             if sent != count:
                 self._reset()  # the file became shorter
             self._server.sent += count

@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from node.cli import GUIDE, app
+from node.extensions import system_messages
 from node.runfile import parse
 from protocol.errors import CATALOGUE
 from protocol.messages.registry import REGISTRY
@@ -101,7 +102,8 @@ def test_every_example_in_python_can_be_read(path: Path) -> None:
 
 def test_the_example_of_a_message_runs() -> None:
     (block,) = blocks(page("docs/architecture.md"), "python")
-    import_module("protocol.testing")  # or its own messages would be forgotten with the example's
+    import_module("protocol.testing")
+    system_messages()  # what is imported first within the isolation is forgotten after it
     with REGISTRY.isolated():
         exec(compile(block, "architecture.md", "exec"), {"__name__": "example"})
 

@@ -322,10 +322,7 @@ async def test_relays_list_and_serve_while_the_origin_is_away(tree: Tree) -> Non
     assert same(tree.folder / "fetched", path)
 
 
-@pytest.mark.parametrize("back", [0, 3600])
-async def test_an_origin_with_an_empty_folder_uses_no_version_again(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch, back: int
-) -> None:
+async def test_an_origin_with_an_empty_folder_uses_no_version_again(tree: Tree) -> None:
     origin = await tree.origin()
     relay = await tree.relay([origin])
     old = await published(origin, tree.file(1000))

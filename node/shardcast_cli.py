@@ -1,0 +1,472 @@
+"""``intellect-node shardcast``: publish files, pass them on, fetch, list and verify them."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from protocol.errors import Code, NodeError
+
+if TYPE_CHECKING:
+    from shardcast.draw import Progress
+    from shardcast.expect import Expect
+    from shardcast.http.door import Access
+    from shardcast.http.fetching import Fetched
+    from shardcast.http.origin import Origin
+    from shardcast.http.source import Source
+
+RUNS = Path("runs")
+
+shardcast = typer.Typer(help="Move large files to many machines, every byte verified.", no_args_is_help=True)
+
+From = Annotated[
+    list[str],
+    typer.Option("--from", metavar="URL", help="A server that has it; may be given several times."),
+]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="What the object is called.")]
+Publisher = Annotated[
+    str, typer.Option("--publisher", metavar="PEER", help="Whose versions are believed.", show_default=False)
+]
+Digest = Annotated[
+    str,
+    typer.Option(
+        "--digest", metavar="HEX", help="The digest of the one manifest that is believed.", show_default=False
+    ),
+]
+Version = Annotated[
+    str,
+    typer.Option("--version", metavar="LABEL", help="This version; else the newest.", show_default=False),
+]
+Host = Annotated[str, typer.Option("--host", metavar="HOST", help="The address to listen on.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes any free one.")]
+Keep = Annotated[int, typer.Option("--keep", min=1, help="Versions of each name that stay.")]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="Tokens of which clients have to show one, one a line.",
+        readable=False,
+    ),
+]
+ShowToken = Annotated[
+    Path | None,
+    typer.Option(
+        "--show-token",
+        metavar="FILE",
+        help="The token to show to servers, on its first line.",
+        readable=False,
+    ),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option("--allow", metavar="NETWORK", help="Only clients from here; may be given several times."),
+]
+Proxy = Annotated[
+    list[str] | None,
+    typer.Option("--proxy", metavar="NETWORK", help="A proxy before this server, believed for whom it asks."),
+]
+Rate = Annotated[
+    str,
+    typer.Option(
+        "--rate", metavar="RATE", help="The most that one client gets: '200 Mb/s'.", show_default=False
+    ),
+]
+Certificate = Annotated[
+    Path | None,
+    typer.Option("--certificate", metavar="FILE", help="Serve over HTTPS with this chain.", readable=False),
+]
+Key = Annotated[
+    Path | None,
+    typer.Option("--key", metavar="FILE", help="The certificate's private key.", readable=False),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
+
+
+@shardcast.command()
+def publish(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Files, oldest first. With --watch folders, whose files are published as they appear.",
+            show_default=False,
+            readable=False,
+        ),
+    ],
+    name: Name = "weights",
+    version: Version = "",
+    size: Annotated[
+        str,
+        typer.Option("--size", metavar="SIZE", help="The file is still written and will have this size."),
+    ] = "",
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Publish each file that is moved into the folders.")
+    ] = False,
+    shard_size: Annotated[str, typer.Option("--shard-size", metavar="SIZE", help="Of one shard.")] = "4 MiB",
+    folder: Annotated[
+        Path,
+        typer.Option("--dir", metavar="DIR", help="Where it remembers what it published.", readable=False),
+    ] = RUNS / "shardcast" / "origin",
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    keep: Keep = 5,
+    token_file: TokenFile = None,
+    allow: Allow = None,
+    proxy: Proxy = None,
+    rate: Rate = "",
+    certificate: Certificate = None,
+    key: Key = None,
+) -> int:
+    """Publish files and serve them until it is stopped."""
+    from protocol.identity import Identity
+    from shardcast.http.origin import Origin
+
+    identity = Identity.load_or_create(folder / "publisher.key")
+    origin = Origin(folder, identity, keep=keep, access=_access(token_file, allow, proxy, rate))
+    options = {
+        "version": version or None,
+        "size": _size(size, "--size") if size else None,
+        "shard_size": _size(shard_size, "--shard-size"),
+    }
+
+    async def work() -> int:
+        await origin.start(host, port, _tls(certificate, key))
+        scheme = "https" if certificate else "http"
+        print(f"Serving on {scheme}://{_shown(host)}:{origin.server.port} as {origin.publisher}.")
+        print(
+            f"  Fetch with: intellect-node shardcast fetch --from {scheme}://{_shown(host)}:{origin.server.port}"
+            f" --publisher {origin.publisher} --name {name} --to FILE",
+            flush=True,
+        )
+        if watch:
+            await _watch(origin, files, name, options)
+        for file in files:
+            await _publish(origin, file, name, options)
+        await asyncio.Event().wait()
+        return 0
+
+    return _until_stopped(work(), origin.stop)
+
+
+async def _watch(origin: "Origin", folders: list[Path], name: str, options: dict[str, Any]) -> None:
+    """Publish what is moved into folders; what was there before is left alone but for the newest file."""
+    seen: set[tuple[str, int]] = set()
+    first = True
+    while True:
+        found = [path for folder in folders for path in _files(folder)]
+        found.sort(key=lambda path: path.stat().st_mtime_ns)
+        fresh = [path for path in found if (str(path), path.stat().st_ino) not in seen]
+        seen |= {(str(path), path.stat().st_ino) for path in fresh}
+        for path in fresh[-1:] if first else fresh:
+            await _publish(origin, path, name, {**options, "version": None, "size": None})
+        first = False
+        await asyncio.sleep(0.5)
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+    except OSError as error:
+        raise NodeError(
+            Code.CFG_UNREADABLE, f"{folder} cannot be watched: {error.strerror}.", fix="Name a folder."
+        ) from error
+
+
+async def _publish(origin: "Origin", file: Path, name: str, options: dict[str, Any]) -> None:
+    publication = await origin.publish(file, name, **options)
+    print(f"{file}: {name} {publication.version} can be fetched while it is hashed.", flush=True)
+    done = await publication.done()
+    print(f"{file}: {name} {done.version} is whole; its digest is {done.digest.hex()}.", flush=True)
+
+
+@shardcast.command()
+def relay(
+    sources: From,
+    folder: Annotated[
+        Path, typer.Option("--dir", metavar="DIR", help="Where versions lie.", readable=False)
+    ] = RUNS / "shardcast" / "relay",
+    host: Host = "127.0.0.1",
+    port: Port = 8001,
+    names: Annotated[
+        list[str] | None, typer.Option("--name", metavar="NAME", help="Only objects of this name.")
+    ] = None,
+    publishers: Annotated[
+        list[str] | None, typer.Option("--publisher", metavar="PEER", help="Only versions of this publisher.")
+    ] = None,
+    keep: Keep = 5,
+    disk: Annotated[
+        str, typer.Option("--disk", metavar="SIZE", help="The most that versions take: '200 GiB'.")
+    ] = "",
+    show_token: ShowToken = None,
+    token_file: TokenFile = None,
+    allow: Allow = None,
+    proxy: Proxy = None,
+    rate: Rate = "",
+    certificate: Certificate = None,
+    key: Key = None,
+) -> int:
+    """Fetch versions as they appear and serve them to others, until it is stopped."""
+    from protocol.units import PeerId
+    from shardcast.http.relay import Relay
+
+    made = Relay(
+        folder,
+        _sources(sources, show_token),
+        names=names or (),
+        publishers=[PeerId(peer) for peer in publishers or ()],
+        keep=keep,
+        budget=_size(disk, "--disk") if disk else None,
+        access=_access(token_file, allow, proxy, rate),
+        tell=lambda error: print(f"{error.code}: {error.sentence}", file=sys.stderr),
+    )
+
+    async def work() -> int:
+        await made.start(host, port, _tls(certificate, key))
+        scheme = "https" if certificate else "http"
+        print(f"Serving on {scheme}://{_shown(host)}:{made.server.port}.", flush=True)
+        await asyncio.Event().wait()
+        return 0
+
+    return _until_stopped(work(), made.stop)
+
+
+@shardcast.command()
+def fetch(
+    sources: From,
+    to: Annotated[
+        Path,
+        typer.Option("--to", metavar="FILE", help="The file to make.", show_default=False, readable=False),
+    ],
+    publisher: Publisher = "",
+    digest: Digest = "",
+    name: Name = "weights",
+    version: Version = "",
+    show_token: ShowToken = None,
+    patience: Annotated[
+        float, typer.Option("--patience", metavar="SECONDS", help="How long nothing may come.")
+    ] = 120.0,
+    as_json: AsJson = False,
+) -> int:
+    """Fetch a version into a file. Stopped at any moment, the next call goes on."""
+    from datetime import timedelta
+
+    from shardcast.http.fetching import fetch_version
+
+    expect = _expect(publisher, digest, version)
+    with _bar(as_json) as bar:
+        fetched = asyncio.run(
+            fetch_version(
+                _sources(sources, show_token), to, expect, name,
+                patience=timedelta(seconds=patience), progress=bar,
+            )
+        )  # fmt: skip
+    _report(fetched, to, as_json)
+    return 0
+
+
+def _report(fetched: "Fetched", to: Path, as_json: bool) -> None:
+    if as_json:
+        shown = {
+            "file": str(to), "name": fetched.name, "version": fetched.version, "serial": fetched.serial,
+            "digest": fetched.manifest_digest.hex(), "size": fetched.size, "bytes": fetched.bytes,
+            "resumed": fetched.resumed, "seconds": round(fetched.seconds, 3), "per_source": fetched.per_source,
+            "refused": [{"source": e.peer, "code": str(e.code), "reason": e.sentence} for e in fetched.refused],
+        }  # fmt: skip
+        print(json.dumps(shown))
+        return
+    for error in fetched.refused:
+        print(f"{error.code}: {error.peer} was left: {error.sentence}", file=sys.stderr)
+    speed = fetched.bytes / max(fetched.seconds, 1e-9) / 1e6
+    print(f"{to}: {fetched.name} {fetched.version}, {fetched.size} bytes, {speed:.0f} MB/s, verified.")
+
+
+@shardcast.command("list")
+def list_versions(sources: From, show_token: ShowToken = None, as_json: AsJson = False) -> int:
+    """What servers say that they have."""
+    from dataclasses import asdict
+
+    from protocol.units import Bytes
+    from shardcast.http.fetching import read_list
+
+    entries = asyncio.run(read_list(_sources(sources, show_token)))
+    if as_json:
+        print(json.dumps([asdict(entry) for entry in entries]))
+        return 0
+    for entry in entries:
+        state = "" if entry.closed else "  still being published"
+        print(
+            f"{entry.name}  {entry.version}  {Bytes(entry.size)}  {entry.encoding}  by {entry.author}{state}"
+        )
+    return 0
+
+
+@shardcast.command()
+def verify(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="The file to look at.", show_default=False, readable=False),
+    ],
+    sources: From,
+    publisher: Publisher = "",
+    digest: Digest = "",
+    name: Name = "weights",
+    version: Version = "",
+    show_token: ShowToken = None,
+) -> int:
+    """Say whether a file is a version, byte for byte."""
+    from shardcast.expect import Plan
+    from shardcast.http.fetching import read_manifest
+    from shardcast.partial import is_whole
+
+    if not file.is_file():
+        raise NodeError(Code.CFG_UNREADABLE, f"{file} is no file.", fix="Name a file that is there.")
+    expect = _expect(publisher, digest, version)
+    manifest = asyncio.run(read_manifest(_sources(sources, show_token), expect, name))
+    label = f"{manifest.name} {manifest.header.version}"
+    if is_whole(file, Plan.of(manifest)):
+        print(f"{file} is {label}.")
+        return 0
+    raise NodeError(
+        Code.STO_CORRUPT, f"{file} is not {label}.",
+        fix="Fetch it again to the same place: what is right is kept.",
+    )  # fmt: skip
+
+
+# ---- what options mean
+
+
+def _sources(urls: list[str], token_file: Path | None) -> "list[Source]":
+    from shardcast.http.source import Source
+
+    token = _tokens(token_file)[0] if token_file is not None else ""
+    return [Source.parse(url, token) for url in urls]
+
+
+def _tokens(path: Path) -> list[str]:
+    try:
+        tokens = [line.strip() for line in path.read_text(encoding="ascii").splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise NodeError(
+            Code.CFG_UNREADABLE, f"{path} cannot be read as a file of tokens: {error}."
+        ) from error
+    if not tokens:
+        raise NodeError(Code.CFG_BAD_VALUE, f"{path} holds no token.", fix="Write one on its first line.")
+    return tokens
+
+
+def _access(token_file: Path | None, allow: list[str] | None, proxy: list[str] | None, rate: str) -> "Access":
+    from protocol.units import bandwidth
+    from shardcast.http.door import Access, networks
+
+    try:
+        limit = float(bandwidth(rate)) if rate else 0.0
+    except ValueError as error:
+        raise NodeError(Code.CFG_USAGE, f"--rate: {error}.", fix='Write a rate such as "200 Mb/s".') from None
+    tokens = _tokens(token_file) if token_file is not None else ()
+    return Access(tokens=tokens, allow=networks(allow or ()), proxies=networks(proxy or ()), rate=limit)
+
+
+def _expect(publisher: str, digest: str, version: str) -> "Expect":
+    from protocol.units import PeerId
+    from shardcast.expect import Expect
+    from shardcast.names import check_version
+
+    if not publisher and not digest:
+        raise NodeError(
+            Code.CFG_USAGE, "Nothing says whose versions are to be believed.",
+            fix="Give --publisher, as `intellect-node shardcast publish` prints it, or --digest.",
+        )  # fmt: skip
+    try:
+        return Expect(
+            publisher=PeerId(publisher) if publisher else None,
+            manifest_digest=bytes.fromhex(digest) if digest else None,
+            version=check_version(version) if version else None,
+        )
+    except ValueError as error:
+        raise NodeError(Code.CFG_USAGE, f"--digest: {error}.", fix="Give 64 hexadecimal digits.") from None
+
+
+def _size(text: str, option: str) -> int:
+    from protocol.units import Bytes
+
+    try:
+        return int(Bytes.parse(text))
+    except ValueError as error:
+        raise NodeError(Code.CFG_USAGE, f"{option}: {error}.", fix='Write a size such as "4 MiB".') from None
+
+
+def _tls(certificate: Path | None, key: Path | None) -> Any:
+    import ssl
+
+    if certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise NodeError(Code.CFG_UNREADABLE, f"{certificate} cannot be used: {error}.") from error
+    return context
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+class _bar(contextlib.AbstractContextManager["_bar"]):
+    """A progress bar with the time that is left; silent where nobody watches."""
+
+    def __init__(self, silent: bool) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+        from rich.progress import Progress as Bar
+
+        columns = (
+            TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+            TimeRemainingColumn(),
+        )  # fmt: skip
+        console = Console(stderr=True)
+        self._bar = Bar(*columns, console=console, disable=silent or not console.is_terminal)
+        self._task: Any = None
+
+    def __enter__(self) -> "_bar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, now: "Progress") -> None:
+        if self._task is None:
+            self._task = self._bar.add_task(now.name, total=now.size)
+        self._bar.update(self._task, completed=now.bytes)
+
+
+def _until_stopped(work: Coroutine[Any, Any, int], stop: Any) -> int:
+    """Run until it ends or a signal asks for the end, then stop in good order."""
+
+    async def run() -> int:
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(work)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return 0
+        finally:
+            await stop()
+
+    return asyncio.run(run())

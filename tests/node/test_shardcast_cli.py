@@ -1,0 +1,143 @@
+"""``intellect-node shardcast``: publish, relay, fetch, list, verify, as processes of their own."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from node.cli import main
+from tests.node.processes import ROOT
+
+COMMAND = [sys.executable, "-m", "node", "shardcast"]
+
+
+class Shell:
+    """The command line in a folder; what runs ends with the test."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        self._stack = stack
+
+    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+        command = [*COMMAND, *words]
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+
+    def start(self, *words: str) -> "tuple[subprocess.Popen[str], str]":
+        """Starts a server; returns it with its address."""
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        process = subprocess.Popen(
+            [*COMMAND, *words],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+        assert process.stdout is not None
+        found = re.search(r"Serving on (https?://\S+?)(?: as |\.$)", process.stdout.readline())
+        assert found is not None
+        return process, found[1]
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    with ExitStack() as stack:
+        yield Shell(tmp_path, stack)
+
+
+def test_a_file_goes_from_publish_over_relay_to_fetch_and_is_verified(shell: Shell) -> None:
+    content = os.urandom(3_000_000)
+    (shell.folder / "model.bin").write_bytes(content)
+    origin, at = shell.start("publish", "model.bin", "--port", "0", "--name", "policy", "--version", "step-8")
+    assert origin.stdout is not None
+    lines = [origin.stdout.readline() for _ in range(3)]
+    publisher = re.search(r"--publisher (\S+)", lines[0])
+    digest = re.search(r"digest is ([0-9a-f]{64})", lines[2])
+    assert publisher is not None and digest is not None
+    relay, through = shell.start("relay", "--from", at, "--port", "0", "--keep", "2")
+    fetched = shell.run(
+        "fetch", "--from", through, "--publisher", publisher[1], "--name", "policy", "--to", "out", "--json"
+    )
+    assert fetched.returncode == 0, fetched.stderr
+    shown = json.loads(fetched.stdout)
+    assert (shown["version"], shown["size"], shown["digest"]) == ("step-8", 3_000_000, digest[1])
+    assert (shell.folder / "out").read_bytes() == content
+
+    listed = shell.run("list", "--from", through)
+    assert re.search(r"policy +step-8 .* raw +by 12D3", listed.stdout)
+    assert json.loads(shell.run("list", "--from", at, "--json").stdout)[0]["closed"] is True
+
+    by_digest = ("--digest", digest[1], "--name", "policy")
+    assert shell.run("verify", "out", "--from", at, *by_digest).stdout == "out is policy step-8.\n"
+    (shell.folder / "out").write_bytes(content[:-1] + b"x")
+    wrong = shell.run("verify", "out", "--from", at, *by_digest)
+    assert wrong.returncode == 1 and "E-STO-003" in wrong.stderr
+    mended = shell.run("fetch", "--from", through, *by_digest, "--to", "out")
+    assert mended.returncode == 0 and "verified" in mended.stdout
+    assert (shell.folder / "out").read_bytes() == content
+
+    for server in (origin, relay):
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(30) == 0
+
+
+def test_files_that_appear_in_a_watched_folder_are_published(shell: Shell) -> None:
+    folder = shell.folder / "checkpoints"
+    folder.mkdir()
+    origin, at = shell.start("publish", "--watch", "checkpoints", "--port", "0")
+    assert origin.stdout is not None
+    publisher = re.search(r"--publisher (\S+)", origin.stdout.readline())
+    assert publisher is not None
+    for content in (b"one", b"two"):
+        (shell.folder / "new").write_bytes(content)
+        os.replace(shell.folder / "new", folder / content.decode())
+        assert "can be fetched" in origin.stdout.readline()
+        assert "is whole" in origin.stdout.readline()
+        fetched = shell.run("fetch", "--from", at, "--publisher", publisher[1], "--to", "out")
+        assert fetched.returncode == 0, fetched.stderr
+        assert (shell.folder / "out").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["fetch", "--from", "http://127.0.0.1:1", "--to", "x"], "E-CFG-006"),
+        (["fetch", "--from", "ftp://127.0.0.1", "--publisher", "p", "--to", "x"], "E-CFG-006"),
+        (["fetch", "--from", "http://a", "--digest", "xyz", "--to", "x"], "E-CFG-006"),
+        (["fetch", "--from", "http://a", "--digest", "00", "--to", "x"], "E-CFG-006"),
+        (["publish", "x", "--shard-size", "many"], "E-CFG-006"),
+        (["publish", "x", "--rate", "fast"], "E-CFG-006"),
+        (["publish", "x", "--allow", "here"], "E-CFG-006"),
+        (["publish", "x", "--token-file", "absent"], "E-CFG-001"),
+        (["publish", "x", "--certificate", "absent", "--port", "0"], "E-CFG-001"),
+        (["relay", "--from", "http://a", "--disk", "big"], "E-CFG-006"),
+        (["verify", "absent", "--from", "http://a", "--publisher", "p"], "E-CFG-001"),
+    ],
+)
+def test_a_wrong_option_is_an_error_with_its_fix(
+    words: list[str],
+    code: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["shardcast", *words]) == 2
+    assert code in (said := capsys.readouterr().err) and "Fix:" in said
