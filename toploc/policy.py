@@ -12,7 +12,7 @@ from toploc.evidence import POWERS
 from toploc.projection import Projection
 
 SCHEMA = 1
-_LEAST = 1e-9
+_LEAST, _MOST = 1e-9, 2**62
 _TUPLES = {
     "centre": -1e9, "scale": _LEAST, "points": 0, "tail_from": _LEAST, "tail_mean": _LEAST, "limit": _LEAST
 }  # fmt: skip
@@ -21,13 +21,13 @@ MAX_POLICY_BYTES = 1 << 20
 
 
 def _whole(name: str, value: object, least: int = 0) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST:
+        raise ValueError(f"{name} must be a whole number from {least}, not {value!r}")
 
 
 def _real(name: str, value: object, least: float = 0.0) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value < math.inf:
-        raise ValueError(f"{name} must be a number of at least {least:g}, not {value!r}")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= _MOST:
+        raise ValueError(f"{name} must be a finite number from {least:g}, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,7 @@ def test_a_policy_survives_its_file(policy, tmp_path):
         lambda held: held.update(repeats=[float("nan"), 1]),
         lambda held: held["thresholds"].update(exp_mismatches=float("nan")),
         lambda held: held["levels"][0].update(limit=[float("nan")] * 8),
+        lambda held: held["levels"][0].update(limit=[1e300] * 8),
         lambda held: held["levels"][0].update(scale=[0.0] * 8),
         lambda held: held["levels"][0].update(centre=[0.0] * 7),
         lambda held: held["false_negatives"]["shifted"].update(total="10"),

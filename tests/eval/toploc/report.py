@@ -140,6 +140,7 @@ def write(seconds: float) -> None:
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
     PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+    print(f"{PAGE.relative_to(ROOT)} is written; policies and numbers are in {runs.relative_to(ROOT)}.")
 
 
 _GROUPS = {
