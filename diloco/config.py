@@ -224,6 +224,8 @@ class DeadlineSection(Section):
     """Time between signs of life."""
     silence: Duration = timedelta(seconds=8)
     """A peer that neither speaks nor moves bytes for so long is gone."""
+    lost_after: Duration = timedelta(minutes=5)
+    """A voter that sees no way to a decision for so long asks the operator for a reset."""
     drain: Duration = timedelta(seconds=60)
     """A node that was told to stop leaves after this even if its last round is undecided."""
 

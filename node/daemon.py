@@ -162,7 +162,7 @@ class Daemon:
             return
         assert self._member is not None
         member = self._member
-        ends = (member.run(), self._stopping.wait(), self._banned(member))
+        ends = (member.run(), self._stopping.wait(), self._banned(member), self._superseded(member))
         tasks = [asyncio.ensure_future(end) for end in ends]
         if self._coordinator is not None:
             tasks.append(asyncio.ensure_future(self._write_start()))
@@ -178,6 +178,12 @@ class Daemon:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _superseded(self, member: Member) -> None:
+        await member.superseded.wait()
+        raise NodeError(
+            Code.ID_CLONED, f"A younger process has this node's key ({member.setting.me}); this one ends."
+        )
 
     async def _banned(self, member: Member) -> None:
         await member.banned.wait()
@@ -238,6 +244,7 @@ class Daemon:
             emit=self._emit,
             anchor=anchor_of(admission, genesis, network.me),
             bytes_sent=self._bytes_sent,
+            wall=network.now,
         )
         member = self._member = self._shown.member = Member(setting, state, workers)
         if coordinator is not None:

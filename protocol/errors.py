@@ -62,6 +62,7 @@ class Code(StrEnum):
     RND_CHUNK = "E-RND-005"
     RND_BANNED = "E-RND-006"
     RND_EVIDENCE = "E-RND-007"
+    RND_FORKED = "E-RND-008"
     # training: worker, data, model
     TRN_NOT_FINITE = "E-TRN-001"
     TRN_WORKER_DIED = "E-TRN-002"
@@ -270,6 +271,11 @@ CATALOGUE: dict[Code, Entry] = {
         False,
         "What a member shows of its work, or against another member, proves nothing",
         "Nothing: nobody is believed without proof, and who cannot show what it averaged owns no chunks for some rounds.",
+    ),
+    Code.RND_FORKED: Entry(
+        False,
+        "The chain of decided rounds has forked",
+        "The run's operator has to end it by a reset: intellect-node admin reset. Both sides are kept as proof of who lied.",
     ),
     Code.TRN_NOT_FINITE: Entry(
         True,

@@ -56,6 +56,7 @@ async def begin(
         setting.me, setting.rules, setting.timing, boot=setting.endpoint.boot, tip=tip,
         beacon_key=blake3(setting.endpoint.identity.sign(_BEACON_KEY)).digest(),
         admission=setting.admission, promise=promise, now=setting.clock(),
+        started=chain.ledger.start(int(setting.wall() * 1000)), rival=chain.ledger.rival(),
     )  # fmt: skip
     if promise is None and not state.abstains:
         with suppress(

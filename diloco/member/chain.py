@@ -11,12 +11,15 @@ from diloco.rounds.certificate import Certified
 from diloco.rounds.delta import apply_delta, encode_delta
 from diloco.rounds.proofs import Proofs
 from diloco.rounds.statements import START_ROUND, Decided
+from diloco.rounds.values import parse_value, value_digest
 from diloco.store.ledger import Ledger, to_message
 from protocol.errors import Code, NodeError
 from protocol.rpc import Context
 from protocol.units import PeerId
 
 _PROGRESS = timedelta(seconds=10)
+_LOOK_BACK = 100  # decided rounds that are compared with a chain that does not fit
+_LAST = 1 << 62  # more than any round
 
 
 class Chain:
@@ -40,6 +43,62 @@ class Chain:
     def read_reset(self, tip: Certified, raw: bytes) -> Certified:
         """Verify a reset that follows this member's chain, see ``Proofs.reset``."""
         return self._proofs.reset(tip, raw, self.ledger.get)
+
+    def rival(self, tip: Certified, decided: Decided) -> Certified | None:
+        """The other side of a fork, if a message proves one against what is stored here (rules 15 and 17).
+
+        Raises:
+            NodeError: It proves nothing.
+        """
+        origin = self.ledger.origin()
+        epoch, number, digest = decided.epoch, decided.round, decided.digest
+        if not decided.previous:
+            value = parse_value(decided.value)
+            epoch, number, digest = value.epoch, value.round, value_digest(decided.value)
+        if origin is None or epoch != tip.value.epoch or number > tip.value.round:
+            return None
+        if decided.start:
+            return self._proofs.rival(None, origin, decided) if epoch > 0 else None
+        mine = self.ledger.get(number)
+        if mine is None or mine.digest == digest or mine.value.epoch != epoch:
+            return None
+        before = origin if number == origin.value.round + 1 else self.ledger.get(number - 1)
+        if before is not None and decided.previous:
+            decided = self._whole(before, decided)
+        return self._proofs.rival(before, mine, decided)
+
+    def standing(self, tip: Certified, base: bytes) -> tuple[Certified, bytes]:
+        """The last value that all sides of a fork have, and the state after it; the tip where there is no fork.
+
+        Args:
+            tip: This member's last certified value.
+            base: State digest after it.
+        """
+        rival, origin = self.ledger.rival(), self.ledger.origin()
+        if rival is None or origin is None:
+            return tip, base
+        mine = origin if rival.start else self.ledger.get(rival.value.round)
+        last = self.ledger.get(rival.value.round - (0 if rival.start else 1))
+        return (tip, base) if mine is None or last is None else (last, mine.value.base)
+
+    async def fork_at(self, peer: PeerId, tip: Certified) -> Certified | None:
+        """What a peer's chain, which this one does not follow, proves against it: another reset or certificate.
+
+        Raises:
+            NodeError: The peer cannot be asked, or what it shows does not hold.
+        """
+        epoch, first = tip.value.epoch, max(tip.value.round - _LOOK_BACK, START_ROUND)
+        for question in (
+            AskLedger(epoch=epoch - 1, round=_LAST, limit=1),
+            AskLedger(epoch=epoch, round=first),
+        ):
+            if question.epoch < 0:
+                continue  # there is one start record
+            async with aclosing(self._setting.endpoint.stream(peer, question, progress=_PROGRESS)) as answers:
+                async for decided in answers:
+                    if (rival := self.rival(tip, decided)) is not None:
+                        return rival
+        return None
 
     def read(self, tip: Certified | None, decided: Decided) -> Certified:
         """Verify that a message holds the certified value after ``tip``.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 from diloco.member.applying import Applying
@@ -41,6 +42,7 @@ from diloco.rounds.events import (
     EvidenceCame,
     Fetch,
     Gone,
+    Halt,
     Note,
     OrderCame,
     Persist,
@@ -48,8 +50,10 @@ from diloco.rounds.events import (
     Renew,
     ResetCame,
     Resync,
+    RivalCame,
     Say,
     Seen,
+    Stop,
     Tick,
     Trained,
 )
@@ -127,6 +131,7 @@ class Member:
         self.finished = self._outer.finished
         self.left = asyncio.Event()
         self.banned = asyncio.Event()
+        self.superseded = asyncio.Event()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._recall_evidence()
         self._asking: set[PeerId] = set()
@@ -195,13 +200,42 @@ class Member:
         if message.previous and message.previous != self.state.tip.digest:
             if (message.epoch, message.round) > (self.state.epoch, self.state.round):
                 self.catch_up(sender)
+            else:
+                self._compare(self.state, message)
             return
         try:
             certified = self._chain.read(self.state.tip, message)
             self.post(ResetCame(certified) if certified.start else Decision(certified))
         except NodeError as error:
-            if error.code != Code.RND_CHAIN:  # one that is older or newer than the tip is no news
+            if error.code != Code.RND_CHAIN:
                 self.setting.emit("decided.refused", code=str(error.code), reason=error.sentence)
+            else:  # older or newer than the tip: no news, unless it shows that the chain has forked
+                self._compare(self.state, message)
+
+    async def _look_for_fork(self, peer: PeerId) -> None:
+        """A peer's chain does not follow this one: see where they part."""
+        state = self.state
+        with suppress(NodeError, ValueError):
+            if state is not None and (rival := await self._chain.fork_at(peer, state.tip)) is not None:
+                self.post(RivalCame(rival))
+
+    def _compare(self, state: State, message: Decided) -> None:
+        with suppress(NodeError, ValueError):
+            rival = self._chain.rival(state.tip, message)
+            if rival is not None and not state.halted:
+                self.post(RivalCame(rival))
+
+    def _halt(self, reason: str, rival: Certified) -> None:
+        """Keep both sides of a fork and show them to everyone."""
+        self.ledger.keep_rival(rival)
+        mine = self.ledger.origin() if rival.start else self.ledger.get(rival.value.round)
+        self.setting.emit(
+            "halted", code=str(Code.RND_FORKED), reason=reason, epoch=rival.value.epoch,
+            round=rival.value.round, rival=rival.digest.hex(), mine=mine.digest.hex() if mine else "",
+        )  # fmt: skip
+        for side in (rival, mine):
+            if side is not None:
+                self.outgoing.tell_everyone(self.outgoing.seal(to_message(side)))
 
     def ordered(self, sealed: Sealed[Order]) -> None:
         """The operator's order came; anyone may pass it on."""
@@ -253,6 +287,20 @@ class Member:
         for peer in self.outgoing.voters():
             self.outgoing.tell(peer, sealed)
         self._news.tell_ordered(sealed)
+
+    def standing(self) -> tuple[Certified, bytes]:
+        """The value after which a new epoch would begin, and the state digest after it.
+
+        Raises:
+            NodeError: ``RND_CHAIN`` when this member's own state is not there yet.
+        """
+        state = self.state
+        if state is None or state.base is None:
+            raise NodeError(
+                Code.RND_CHAIN, "This node has no state from which a new epoch could begin.",
+                fix="Wait until `intellect-node status` says that it trains or waits.",
+            )  # fmt: skip
+        return self._chain.standing(state.tip, state.base)
 
     def give_reset(self, raw: bytes) -> None:
         """Take a reset and give it to all members.
@@ -351,6 +399,11 @@ class Member:
                 self.catch_up(PeerId(peer))
             case Resync(base):
                 self._tasks.spawn(self._outer.resync(base), "resync")
+            case Halt(reason, rival):
+                self._halt(reason, rival)
+            case Stop():
+                self.setting.emit("clone", code=str(Code.ID_CLONED))
+                self.superseded.set()
             case Accuse(proof):
                 self._news.accuse(proof, self.setting.me)
             case Note(kind, fields):
@@ -413,6 +466,7 @@ class Member:
                 self.post(ResetCame(certified) if certified.start else Decision(certified))
         except NodeError as error:
             self.setting.emit("chain.refused", peer=peer, code=str(error.code), reason=error.sentence)
+            await self._look_for_fork(peer)
         finally:
             await asyncio.sleep(0.2)
             self._asking.discard(peer)
@@ -427,7 +481,10 @@ class Member:
             assert state is not None
             self._telling.phase(self.waiting(), state.round, state.attempt)
             for peer, beat in self.presence.heard.items():
-                if (beat.epoch, beat.round) > (state.epoch, state.round) and peer not in self.presence.dead:
+                ahead = beat.epoch > state.epoch or (
+                    not state.halted and (beat.epoch, beat.round) > (state.epoch, state.round)
+                )
+                if ahead and peer not in self.presence.dead:
                     self.catch_up(peer)
             await asyncio.sleep(TICK.total_seconds())
 

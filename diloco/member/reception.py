@@ -7,7 +7,7 @@ from diloco.member.chain import Chain
 from diloco.member.exchange import Exchange
 from diloco.member.holding import Holding
 from diloco.member.presence import Presence
-from diloco.rounds.statements import Close, Decided, Order, Pass, Proposal, Ready, Reassign, Vote
+from diloco.rounds.statements import AskReset, Close, Decided, Order, Pass, Proposal, Ready, Reassign, Vote
 from protocol.envelope import Sealed
 from protocol.rpc import Context, Endpoint
 from protocol.units import PeerId
@@ -49,6 +49,7 @@ class Reception:
             self.on_close,
             self.on_vote,
             self.on_pass,
+            self.on_ask_reset,
             self.on_reassign,
             self.on_decided,
             self.on_order,
@@ -86,6 +87,10 @@ class Reception:
 
     async def on_pass(self, message: Pass, context: Context) -> None:
         """Take a Pass."""
+        self._take(context)
+
+    async def on_ask_reset(self, message: AskReset, context: Context) -> None:
+        """Take a wish for a reset."""
         self._take(context)
 
     async def on_reassign(self, message: Reassign, context: Context) -> None:

@@ -105,6 +105,7 @@ class Setting:
         anchor: Round and digest of a value that the admission names; a chain that contradicts it is not this run's.
         bytes_sent: Bytes sent for rounds and for state transfer so far.
         clock: Monotonic seconds.
+        wall: Unix seconds, by which the starts of one key are told apart.
     """
 
     genesis: Genesis
@@ -121,6 +122,7 @@ class Setting:
     anchor: tuple[int, bytes] | None = None
     bytes_sent: Callable[[], tuple[int, int]] = lambda: (0, 0)
     clock: Callable[[], float] = monotonic
+    wall: Callable[[], float] = monotonic
 
     @property
     def me(self) -> PeerId:
@@ -196,6 +198,7 @@ def timing_of(genesis: Genesis) -> Timing:
         attempt=deadline.attempt,
         growth=deadline.attempt_growth,
         longest=deadline.attempt_max,
+        lost=deadline.lost_after,
     )
 
 

@@ -19,7 +19,7 @@ from diloco.rounds.events import (
 from diloco.rounds.evidence import contradiction
 from diloco.rounds.moves import Step, give_up
 from diloco.rounds.state import Ballot, State
-from diloco.rounds.statements import Close, Proposal, Ready, Vote
+from diloco.rounds.statements import AskReset, Close, Proposal, Ready, Vote
 from diloco.rounds.values import value_digest
 from protocol.envelope import Sealed
 from protocol.errors import NodeError
@@ -78,6 +78,7 @@ def speak(state: State, now: float) -> Step:
         orders=tuple(order.raw for order in state.orders),
         beacon_commitment=commitment_to(_nonce(state, state.round + 1)),
         reveal=_nonce(state, state.round),
+        started=state.started,
         rates=state.observed.rates,
         unshown=state.observed.unshown,
         convicted=state.observed.convicted,
@@ -183,6 +184,31 @@ def lead(state: State, now: float) -> Step:
     if roster.base_of(state.value, listed) is None:
         return state, []
     return propose(state, attempt, listed, free=True)
+
+
+def ask(state: State, now: float) -> Step:
+    """Rule 15: a voter that sees no way to a decision for long asks for a reset."""
+    if state.said < 0 or not any(elector.peer == state.me for elector in state.value.electorate):
+        return state, []
+    if not state.blocked():
+        return (replace(state, stuck=None) if state.stuck is not None else state), []
+    stuck = now if state.stuck is None else state.stuck
+    state = replace(state, stuck=stuck)
+    if state.asked or now - stuck < state.timing.lost.total_seconds():
+        return state, []
+    ballot = state.ballot
+    body = AskReset(
+        epoch=state.epoch,
+        round=state.round,
+        attempt=state.attempt,
+        tip=state.tip.digest,
+        base=state.base or b"",
+        boot=state.boot,
+        lost_record=state.abstains,
+        voted_attempt=ballot.attempt + 1 if ballot else 0,
+        voted_value=value_digest(ballot.value) if ballot else b"",
+    )
+    return replace(state, asked=True), [Say(body)]
 
 
 def _publish_both(state: State, listed: Mapping[str, Ready]) -> Step:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from diloco.rounds.certificate import Certified
 from diloco.rounds.evidence import Proof
 from diloco.rounds.roster import Plan
-from diloco.rounds.statements import Close, Order, Pass, Proposal, Rate, Ready, ReducedChunk, Vote
+from diloco.rounds.statements import AskReset, Close, Order, Pass, Proposal, Rate, Ready, ReducedChunk, Vote
 from protocol.envelope import Sealed
 
-Statement = Ready | Proposal | Close | Vote | Pass
+Statement = Ready | Proposal | Close | Vote | Pass | AskReset
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,35 @@ class OrderCame:
 
 @dataclass(frozen=True)
 class ResetCame:
-    """The operator began a new epoch; the reset has been verified."""
+    """The operator began a new epoch; the reset has been verified.
+
+    Attributes:
+        certified: The reset.
+        root: Whether the operator's root key signed it, and no delegate.
+    """
 
     certified: Certified
+    root: bool = True
+
+
+@dataclass(frozen=True)
+class RivalCame:
+    """Someone showed another certificate or another reset for a place in the chain; it has been verified."""
+
+    certified: Certified
+
+
+@dataclass(frozen=True)
+class TwinSeen:
+    """Another process with this member's key is alive.
+
+    Attributes:
+        boot: Its boot nonce.
+        started: When it started, Unix milliseconds.
+    """
+
+    boot: bytes
+    started: int
 
 
 @dataclass(frozen=True)
@@ -156,6 +182,8 @@ Event = (
     | Decision
     | OrderCame
     | ResetCame
+    | RivalCame
+    | TwinSeen
     | EvidenceCame
     | Observed
     | Gone
@@ -236,6 +264,24 @@ class Renew:
 
 
 @dataclass(frozen=True)
+class Halt:
+    """The chain has forked: keep the rival, show both sides to everyone, decide nothing until a reset (rules 15, 17).
+
+    Attributes:
+        reason: ``two-certificates`` or ``two-resets``.
+        rival: The other side.
+    """
+
+    reason: str
+    rival: Certified
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A younger process has this member's key: this one ends and says so (rule 9)."""
+
+
+@dataclass(frozen=True)
 class Answer:
     """A peer spoke of a decided round: send it the certificates from that round on."""
 
@@ -273,4 +319,19 @@ class Note:
     fields: tuple[tuple[str, object], ...] = ()
 
 
-Effect = Persist | Say | Reduce | Abandon | Fetch | Commit | Renew | Answer | CatchUp | Resync | Accuse | Note
+Effect = (
+    Persist
+    | Say
+    | Reduce
+    | Abandon
+    | Fetch
+    | Commit
+    | Renew
+    | Answer
+    | CatchUp
+    | Resync
+    | Accuse
+    | Halt
+    | Stop
+    | Note
+)

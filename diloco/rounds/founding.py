@@ -1,6 +1,7 @@
 """Values that the operator signs instead of a quorum: the start record, and the reset that begins a new epoch."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from diloco.rounds.electorate import draw_order
 from diloco.rounds.leases import Ledger, assign, assign_timed, settle, sizes_after
@@ -34,11 +35,19 @@ def make_start(
         tie_breaker=draw_order("tie-breaker", beacon, voters)[0] if voters else "",
         boots=tuple(Boot(peer=peer, nonce=boots[peer]) for peer in voters if peer in boots),
         beacon=beacon,
+        begins=True,
     )
 
 
 def make_reset(
-    rules: Rules, tip: Value, tip_digest: bytes, base: bytes, peers: Mapping[str, bool], beacon: bytes
+    rules: Rules,
+    tip: Value,
+    tip_digest: bytes,
+    base: bytes,
+    peers: Mapping[str, bool],
+    beacon: bytes,
+    boots: Mapping[str, bytes] = MappingProxyType({}),
+    epoch: int = 0,
 ) -> Value:
     """The value of a reset: the chain goes on after ``tip`` in the next epoch, with another electorate (rule 15).
 
@@ -47,15 +56,17 @@ def make_reset(
         tip: The last value that stands.
         tip_digest: Its digest.
         base: State digest after it.
-        peers: Who asked; True where the admission has a seat.
+        peers: Who asked; True where it has a seat.
         beacon: 32 random bytes.
+        boots: Boot nonces of voters that lost their vote record, and may vote again from here on.
+        epoch: The epoch that ends, where it is a later one than that of ``tip``.
     """
     voters = sorted(peer for peer, seated in peers.items() if seated)[: rules.max_voters]
     members = set(peers) - set(voters)
     stays = {*voters, *members}
     books = _leased(rules, settle(Ledger(tip.leases, tip.returned, tip.cursor), {}, stays), sorted(stays))
     return Value(
-        epoch=tip.epoch + 1,
+        epoch=max(tip.epoch, epoch) + 1,
         round=tip.round,
         previous=tip_digest,
         base=base,
@@ -66,8 +77,15 @@ def make_reset(
         members=tuple(sorted(members)),
         tie_breaker=draw_order("tie-breaker", beacon, voters)[0] if voters else "",
         beacon=beacon,
+        boots=tuple(Boot(peer=peer, nonce=boots[peer]) for peer in voters if peer in boots),
         order_number=tip.order_number,
         banned=tip.banned,
+        paused=tip.paused,
+        parameters=tip.parameters,
+        seated=tip.seated,
+        unseated=tip.unseated,
+        origin=tip_digest if tip.begins else tip.origin,
+        begins=True,
     )
 
 

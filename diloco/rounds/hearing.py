@@ -9,7 +9,7 @@ from diloco.rounds.events import Effect, Fetch, Note, Reduce
 from diloco.rounds.evidence import contradiction
 from diloco.rounds.moves import Step
 from diloco.rounds.state import State
-from diloco.rounds.statements import Close, Order, Pass, Proposal, Ready, Vote
+from diloco.rounds.statements import AskReset, Close, Order, Pass, Proposal, Ready, Vote
 from diloco.rounds.values import parse_value, value_digest
 from protocol.envelope import Sealed
 from protocol.errors import NodeError
@@ -56,7 +56,7 @@ def _on_ready(state: State, sealed: Sealed[Ready], now: float) -> Step:
     held = state.readys.get(peer)
     if held is not None and held.message.attempt >= ready.attempt and held.message.boot == ready.boot:
         return state, []
-    if held is not None and held.message.attempt > ready.attempt:
+    if held is not None and (held.message.attempt, held.message.started) > (ready.attempt, ready.started):
         return state, []
     state, effects = _compare(state, sealed) if voter else (state, [])
     for raw in ready.orders if voter else ():
@@ -95,6 +95,10 @@ def _on_proposal(state: State, sealed: Sealed[Proposal], now: float) -> Step:
         struck = {state.rules.check_evidence(raw).accused for raw in proposal.evidence}
     except (NodeError, ValueError) as error:
         return state, [Note("proposal.refused", (("leader", sealed.sender), ("reason", str(error))))]
+    if (mine := readys.get(state.me)) is not None:
+        state, twin = moves.meet_twin(state, mine.boot, mine.started)
+        if twin:
+            return state, twin
     choice = planning.choose(state.rules, state.value, state.tip.digest, readys)
     plan = roster.make_plan(state.rules, state.value, readys, struck) if choice.kind == "free" else None
     if choice.kind == "torn" or (choice.kind == "free" and plan is None):
@@ -210,10 +214,17 @@ def _on_pass(state: State, sealed: Sealed[Pass], now: float) -> Step:
     return replace(state, passed=state.passed | {attempt}, lost=sealed.message.lost), []
 
 
+def _on_ask_reset(state: State, sealed: Sealed[AskReset], now: float) -> Step:
+    if not any(elector.peer == sealed.sender for elector in state.value.electorate):
+        return state, []
+    return replace(state, asks={**state.asks, sealed.sender: sealed}), []
+
+
 STATEMENTS: dict[type, Callable[[State, Any, float], Step]] = {
     Ready: _on_ready,
     Proposal: _on_proposal,
     Close: _on_close,
     Vote: _on_vote,
     Pass: _on_pass,
+    AskReset: _on_ask_reset,
 }

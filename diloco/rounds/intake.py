@@ -14,6 +14,7 @@ from diloco.rounds.events import (
     Effect,
     EvidenceCame,
     Gone,
+    Halt,
     Held,
     Leave,
     Note,
@@ -22,16 +23,19 @@ from diloco.rounds.events import (
     Reduced,
     Renew,
     ResetCame,
+    RivalCame,
     Seen,
     StateReady,
     Tick,
     Trained,
+    TwinSeen,
     Unheld,
 )
 from diloco.rounds.hearing import with_order
 from diloco.rounds.moves import Step
+from diloco.rounds.recovery import fork_of
 from diloco.rounds.state import State
-from diloco.rounds.statements import Vote
+from diloco.rounds.statements import Ready, Vote
 from diloco.rounds.values import value_digest
 from protocol.errors import NodeError
 from protocol.messages import encode
@@ -93,8 +97,10 @@ def _on_order(state: State, event: OrderCame, now: float) -> Step:
 
 
 def _on_reset(state: State, event: ResetCame, now: float) -> Step:
-    """Rule 15: chains are ordered by epoch, then round."""
-    if event.certified.value.epoch <= state.epoch:
+    """Rule 15: chains are ordered by epoch, then round; after two resets of one epoch only the root key is believed."""
+    if event.certified.value.epoch <= state.epoch or state.halted == "superseded":
+        return state, []
+    if state.halted == "two-resets" and not event.root:
         return state, []
     after = moves.state_after(state, event.certified, now)
     if state.contribution is not None and after.lease == state.lease:
@@ -107,6 +113,16 @@ def _on_evidence(state: State, event: EvidenceCame, now: float) -> Step:
     if not any(elector.peer == event.proof.accused for elector in state.value.electorate):
         return state, []
     return moves.accuse(state, event.proof)
+
+
+def _on_rival(state: State, event: RivalCame, now: float) -> Step:
+    """Rules 15 and 17: where the chain forks nobody goes on; each side is shown to everyone."""
+    reason = fork_of(event.certified)
+    return replace(state, halted=reason), [Abandon(), Halt(reason, event.certified)]
+
+
+def _on_twin(state: State, event: TwinSeen, now: float) -> Step:
+    return moves.meet_twin(state, event.boot, event.started)
 
 
 def _on_observed(state: State, event: Observed, now: float) -> Step:
@@ -132,6 +148,8 @@ def _on_tick(state: State, event: Tick, now: float) -> Step:
 def _on_arrived(state: State, event: Arrived, now: float) -> Step:
     sealed = event.sealed
     body = sealed.message
+    if sealed.sender == state.me and isinstance(body, Ready) and body.boot != state.boot:
+        return moves.meet_twin(state, body.boot, body.started)
     state = replace(state, gone=state.gone - {sealed.sender}) if sealed.sender in state.gone else state
     here, theirs = (state.epoch, state.round), (body.epoch, body.round)
     if theirs < here:
@@ -157,6 +175,8 @@ HANDLERS: dict[type, Callable[[State, Any, float], Step]] = {
     Decision: _on_decision,
     OrderCame: _on_order,
     ResetCame: _on_reset,
+    RivalCame: _on_rival,
+    TwinSeen: _on_twin,
     EvidenceCame: _on_evidence,
     Observed: _on_observed,
     Gone: _on_gone,

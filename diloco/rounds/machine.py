@@ -40,13 +40,15 @@ def advance(state: State, event: Event, now: float) -> tuple[State, tuple[Effect
     Returns:
         The state after, and the effects to be carried out in this order.
     """
+    if state.halted and not isinstance(event, ResetCame):
+        return state, ()
     if state.finished and not isinstance(event, Arrived | Decision | StateReady | ResetCame):
         return state, ()
     before = state
     state, effects = intake.HANDLERS[type(event)](state, event, now)
     if state is before and not isinstance(event, Tick):
         return state, tuple(effects)  # what time alone makes due comes with the next tick
-    while not state.finished:
+    while not state.finished and not state.halted:
         for rule in (duties.decide, duties.speak, duties.follow, duties.run_timer, duties.vote, duties.lead):
             state, more = rule(state, now)
             effects += more
@@ -54,4 +56,7 @@ def advance(state: State, event: Event, now: float) -> tuple[State, tuple[Effect
                 break
         else:
             break
+    if isinstance(event, Tick) and not state.finished and not state.halted:
+        state, more = duties.ask(state, now)
+        effects += more
     return state, tuple(effects)

@@ -10,6 +10,7 @@ from diloco.rounds.events import (
     Effect,
     Persist,
     Say,
+    Stop,
 )
 from diloco.rounds.evidence import Proof
 from diloco.rounds.roster import included
@@ -44,6 +45,13 @@ def accuse(state: State, proof: Proof | None) -> Step:
         return state, []
     state = replace(state, evidence={**state.evidence, proof.accused: encode(proof.evidence)})
     return state, [Accuse(proof)]
+
+
+def meet_twin(state: State, boot: bytes, started: int) -> Step:
+    """Rule 9: of two live processes with one key the older one stops and says so."""
+    if boot == state.boot or (started, boot) < (state.started, state.boot):
+        return state, []
+    return replace(state, halted="superseded"), [Abandon(), Stop()]
 
 
 def give_up(state: State, attempt: int, reason: str, lost: bytes = b"") -> Step:
@@ -87,6 +95,7 @@ def state_after(state: State, certified: Certified, now: float) -> State:
         rules=state.rules,
         timing=state.timing,
         boot=state.boot,
+        started=state.started,
         tip=certified,
         beacon_key=state.beacon_key,
         admission=state.admission,

@@ -167,4 +167,5 @@ def make_value(
         unproven=unproven_after(tip.unproven, tip.electorate, plan.readys),
         seated=tuple(sorted(will.seated)),
         unseated=tuple(sorted(will.unseated)),
+        origin=tip_digest if tip.begins else tip.origin,
     )

@@ -74,6 +74,33 @@ class Proofs:
             raise NodeError(Code.RND_CHAIN, "The start record does not begin this run.")
         return Certified(value, data, value_digest(data), start=raw)
 
+    def rival(self, before: Certified | None, mine: Certified, decided: Decided) -> Certified | None:
+        """What a message proves against a link that is here: another certificate, or another reset, for its place.
+
+        Args:
+            before: The link before, for a certificate.
+            mine: The link that is here.
+            decided: What came.
+
+        Returns:
+            The other side, or None where it is the same.
+
+        Raises:
+            NodeError: It proves nothing, or is of another place.
+        """
+        if decided.start:
+            sealed = unseal(decided.start, run=self.run, expect=Reset, verifier=self.verifier)
+            data, value = sealed.message.value, _parsed(sealed.message.value)
+            other = Certified(value, data, value_digest(data), start=decided.start)
+            if sealed.sender != self.operator or not value.begins or value.epoch != mine.value.epoch:
+                raise NodeError(Code.RND_CHAIN, "It is no reset of this epoch.")
+        elif before is None:
+            raise NodeError(Code.RND_CHAIN, "The link before is not known here.")
+        else:
+            votes = [unseal(raw, run=self.run, expect=Vote, verifier=self.verifier) for raw in decided.votes]
+            other = certify(before.value, before.digest, decided.value, decided.attempt, votes)
+        return None if other.digest == mine.digest else other
+
     def reset(self, tip: Certified, raw: bytes, earlier: Earlier) -> Certified:
         """Verify a reset: the operator's signature, a later epoch, a last value that the chain has.
 
@@ -87,8 +114,11 @@ class Proofs:
             )
         data = sealed.message.value
         value = _parsed(data)
-        last = tip if tip.value.round == value.round else earlier(value.round)
-        if value.epoch <= tip.value.epoch or last is None or last.digest != value.previous:
+        last = {
+            each.digest for each in (tip, earlier(value.round)) if each and each.value.round == value.round
+        }
+        follows = value.epoch > tip.value.epoch and value.previous in last
+        if not value.begins or not follows:
             raise NodeError(
                 Code.RND_CHAIN, f"The reset to epoch {value.epoch} does not follow this member's chain."
             )

@@ -6,17 +6,24 @@ from diloco.rounds.rules import Rules
 from diloco.rounds.state import Ballot, State, Timing
 
 
+def fork_of(rival: Certified) -> str:
+    """Why the other side of a fork stops a member."""
+    return "two-resets" if rival.start else "two-certificates"
+
+
 def recover(
     me: str,
     rules: Rules,
     timing: Timing,
     *,
     boot: bytes,
+    started: int,
     tip: Certified,
     beacon_key: bytes,
     admission: bytes,
     promise: Persist | None,
     now: float,
+    rival: Certified | None = None,
 ) -> State:
     """The state after a tip, with the promise and the vote that are on disk (rules 5 and 9).
 
@@ -28,11 +35,13 @@ def recover(
         rules: What the genesis fixes.
         timing: Deadlines.
         boot: Boot nonce of this process, 16 bytes.
+        started: When it started, Unix milliseconds, more than at any earlier start.
         tip: The last certified value that it knows.
         beacon_key: Its secret (32 bytes), from which its nonces follow.
         admission: Its admission (envelope bytes).
         promise: What was last written by ``Persist``; None on a disk that never held it.
         now: Seconds on its monotonic clock.
+        rival: The other side of a fork in the tip's epoch, which stopped it before it restarted.
     """
     value = tip.value
     seat = rules.seat_of(admission, me) if admission else None
@@ -49,6 +58,7 @@ def recover(
         rules=rules,
         timing=timing,
         boot=boot,
+        started=started,
         tip=tip,
         beacon_key=beacon_key,
         admission=admission,
@@ -56,6 +66,7 @@ def recover(
         promised=promised,
         recovered=promised,
         ballot=ballot,
+        halted="" if rival is None else fork_of(rival),
         began=now,
         attempt_began=now,
     )

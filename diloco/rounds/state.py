@@ -11,7 +11,7 @@ from diloco.rounds.electorate import is_quorum
 from diloco.rounds.events import Contribution, Observed
 from diloco.rounds.roster import Plan
 from diloco.rounds.rules import Rules
-from diloco.rounds.statements import Close, Lease, Order, Proposal, Ready, Value, Vote
+from diloco.rounds.statements import AskReset, Close, Lease, Order, Proposal, Ready, Value, Vote
 from protocol.envelope import Sealed
 
 
@@ -27,6 +27,7 @@ class Timing:
         attempt: Length of attempt 0 after that.
         growth: Each attempt is this many times longer.
         longest: Bound of both; must exceed the longest reduce.
+        lost: A member that sees no way to a decision for this long asks for a reset.
         grace: How much longer an attempt goes on when its leader is believed dead.
     """
 
@@ -37,6 +38,7 @@ class Timing:
     attempt: timedelta = timedelta(seconds=60)
     growth: float = 1.5
     longest: timedelta = timedelta(minutes=10)
+    lost: timedelta = timedelta(minutes=5)
     grace: timedelta = timedelta(seconds=1)
 
 
@@ -58,6 +60,7 @@ class State:
         rules: What the genesis fixes.
         timing: Deadlines.
         boot: Boot nonce of this process.
+        started: When this process started, Unix milliseconds; more than for any earlier one of its data directory.
         tip: Last certified value.
         beacon_key: Secret of this member (32 bytes), from which its nonces follow.
         admission: This member's admission (envelope), said until it is in the electorate.
@@ -84,6 +87,11 @@ class State:
         held: Digests of values whose bytes are held.
         fetching: Digests of values being fetched.
         unheld: Digests of values whose bytes cannot be had.
+        asks: Resets that voters ask for, per peer.
+        asked: Whether this member has asked for one in this round.
+        stuck: Since when this member sees that nobody can decide the round, seconds; None while it may be decided.
+        halted: Why nothing is decided here until a reset: ``two-certificates`` or ``two-resets``; or that a younger
+            process has this member's key, ``superseded``; else empty.
         lost: Digest of a voted value whose bytes nobody has, as the leader of the last attempt found; else empty.
         gone: Peers believed dead.
         began: When the round began here, seconds.
@@ -99,6 +107,7 @@ class State:
     rules: Rules
     timing: Timing
     boot: bytes
+    started: int
     tip: Certified
     beacon_key: bytes
     admission: bytes = b""
@@ -125,6 +134,10 @@ class State:
     held: frozenset[bytes] = frozenset()
     fetching: frozenset[bytes] = frozenset()
     unheld: frozenset[bytes] = frozenset()
+    asks: Mapping[str, Sealed[AskReset]] = field(default_factory=dict)
+    asked: bool = False
+    stuck: float | None = None
+    halted: str = ""
     lost: bytes = b""
     gone: frozenset[str] = frozenset()
     began: float = 0.0
@@ -178,6 +191,26 @@ class State:
     def is_quorum(self, peers: set[str]) -> bool:
         """Whether peers are a quorum of this round's electorate."""
         return is_quorum(peers, self.value.electorate, self.value.tie_breaker)
+
+    @property
+    def origin(self) -> bytes:
+        """Digest of the record that began this epoch."""
+        return self.tip.digest if self.value.begins else self.value.origin
+
+    def blocked(self) -> str:
+        """Why nobody can decide this round as it stands: no quorum is there, bytes are lost, or the states differ."""
+        attempt, voters = self.attempt, {elector.peer for elector in self.value.electorate}
+        there = {
+            p for p, s in self.readys.items() if s.message.attempt >= attempt and not s.message.lost_record
+        }
+        if not self.is_quorum(there):
+            return "quorum"
+        if self.lost:
+            return "bytes-lost"
+        bases: dict[bytes, set[str]] = {b"": voters - set(self.readys)}
+        for peer in voters & set(self.readys):
+            bases.setdefault(self.readys[peer].message.base, set(bases[b""])).add(peer)
+        return "" if any(map(self.is_quorum, bases.values())) else "divergence"
 
     def highest_seen(self) -> int:
         """The highest attempt that any voter has promised; 0 before."""

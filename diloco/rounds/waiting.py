@@ -11,7 +11,7 @@ class Waiting:
     """What a member is doing or waiting for.
 
     Attributes:
-        phase: ``training``, ``ready``, ``reducing``, ``voting``, ``syncing``, ``paused`` or ``finished``.
+        phase: ``training``, ``ready``, ``reducing``, ``voting``, ``syncing``, ``paused``, ``halted`` or ``finished``.
         reason: Stable reason code.
         sentence: One sentence with names and numbers.
         until: Deadline, seconds on the member's monotonic clock; None where there is none.
@@ -35,6 +35,8 @@ def waiting(state: State, now: float) -> Waiting:
     number = state.round
     if state.finished:
         return Waiting("finished", "finished", f"The run ended with round {number - 1}; serving the result.")
+    if state.halted:
+        return Waiting("halted", state.halted, _HALTED[state.halted].format(round=number))
     if state.base is None:
         return Waiting("syncing", "state", f"Preparing the outer state of round {number}.")
     if state.value.paused and not state.orders:
@@ -77,7 +79,7 @@ def waiting(state: State, now: float) -> Waiting:
             f"there either; waiting for {_names(absent) or 'a reset'}."
         )
         return Waiting("ready", "bytes-lost", sentence, state.timer, absent)
-    if _diverged(state):
+    if state.blocked() == "divergence":
         bases = len({ready.message.base for ready in state.readys.values()})
         sentence = (
             f"Round {number}: {bases} different states are reported and none can reach a quorum any more; "
@@ -96,13 +98,11 @@ def waiting(state: State, now: float) -> Waiting:
     return Waiting("ready", "proposal", sentence, state.timer, (leader,))
 
 
-def _diverged(state: State) -> bool:
-    """Rule 12: whether no base can reach a quorum, whatever those say who have not spoken."""
-    voters = {elector.peer for elector in state.value.electorate}
-    bases: dict[bytes, set[str]] = {b"": voters - set(state.readys)}
-    for peer in voters & set(state.readys):
-        bases.setdefault(state.readys[peer].message.base, set(bases[b""])).add(peer)
-    return not any(map(state.is_quorum, bases.values()))
+_HALTED = {
+    "two-certificates": "Before round {round}, two values of one round are certified; a reset has to name one.",
+    "two-resets": "Before round {round}, two resets of one epoch came; only the operator's root key ends this.",
+    "superseded": "A younger process has this node's key; this one takes no part any more.",
+}
 
 
 def _name(peer: str) -> str:

@@ -6,6 +6,7 @@ before they are said.
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -31,6 +32,9 @@ CREATE TABLE IF NOT EXISTS promise (
     one INTEGER PRIMARY KEY CHECK (one = 1), epoch INTEGER NOT NULL, round INTEGER NOT NULL, promised INTEGER NOT NULL,
     voted_attempt INTEGER NOT NULL, voted_value BLOB NOT NULL, voted_close BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS evidence (accused TEXT PRIMARY KEY, kind TEXT NOT NULL, evidence BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS life (one INTEGER PRIMARY KEY, started INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS rival (
+    one INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, digest BLOB NOT NULL, decided BLOB NOT NULL);
 """
 
 
@@ -126,6 +130,43 @@ class Ledger:
             (_stored(epoch), _stored(epoch), _stored(round_number), limit),
         ).fetchall()
         return (self._read(row[0]) for row in rows)
+
+    def origin(self) -> Certified | None:
+        """The record that began the newest epoch."""
+        row = self._db.execute(
+            "SELECT decided FROM decided WHERE reset OR round < 0 ORDER BY epoch DESC, round LIMIT 1"
+        ).fetchone()
+        return None if row is None else self._read(row[0])
+
+    def keep_rival(self, certified: Certified) -> None:
+        """Store the other side of a fork, so that this member does not go on after a restart.
+
+        Raises:
+            NodeError: ``STO_FULL`` when it cannot be written.
+        """
+        fields = (certified.value.epoch, certified.digest, encode(to_message(certified)))
+        self._write("INSERT OR REPLACE INTO rival VALUES (1, ?, ?, ?)", fields)
+
+    def rival(self) -> Certified | None:
+        """The other side of a fork in the newest epoch."""
+        row = self._db.execute(
+            "SELECT decided FROM rival WHERE epoch >= (SELECT MAX(epoch) FROM decided)"
+        ).fetchone()
+        return None if row is None else self._read(row[0])
+
+    def start(self, now: int) -> int:
+        """Note a start of the node that owns this file; Unix milliseconds, more than at any earlier start.
+
+        On a full disk nothing is noted.
+
+        Args:
+            now: Unix milliseconds by this node's clock.
+        """
+        row = self._db.execute("SELECT started FROM life").fetchone()
+        started = max(now, row[0] + 1 if row is not None else 0)
+        with suppress(NodeError):
+            self._write("INSERT OR REPLACE INTO life VALUES (1, ?)", (started,))
+        return started
 
     def save_promise(self, promise: Persist) -> None:
         """Store promise and vote; durable when this returns.

@@ -160,23 +160,25 @@ class Coordinator:
         Raises:
             NodeError: ``RND_CHAIN`` when this node's own state is not there yet.
         """
+        last, base = member.standing()
         state = member.state
-        if state is None or state.base is None:
-            raise NodeError(
-                Code.RND_CHAIN, "This node has no state from which a new epoch could begin.",
-                fix="Wait until `intellect-node status` says that it trains or waits.",
-            )  # fmt: skip
+        assert state is not None
         here = [self._network.me, *member.presence.present()]
         peers: dict[str, bool] = {}
         for peer in here:
             record = self._network.members.get(peer)
             seat = self._rules.seat_of(record.admission, peer) if record is not None else None
             if seat is not None and peer not in state.value.banned:
-                peers[peer] = seat.seated
+                given = seat.seated or peer in state.value.seated
+                peers[peer] = given and peer not in state.value.unseated
+        lost = {peer: s.message.boot for peer, s in state.readys.items() if s.message.lost_record}
         value = founding.make_reset(
-            self._rules, state.value, state.tip.digest, state.base, peers, secrets.token_bytes(32)
+            self._rules, last.value, last.digest, base, peers, secrets.token_bytes(32), lost, state.epoch
         )
-        sealed = seal(self._operator, self._genesis.run_id, Reset(value=encode(value), reason=reason))
+        askers = tuple(state.asks[peer].raw for peer in sorted(state.asks))
+        sealed = seal(
+            self._operator, self._genesis.run_id, Reset(value=encode(value), reason=reason, askers=askers)
+        )
         member.give_reset(sealed.raw)
         self._emit(
             "reset.given", epoch=value.epoch, round=value.round + 1, members=sorted(peers), reason=reason

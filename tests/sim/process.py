@@ -251,6 +251,7 @@ class Process:
             return
         self.state = recover(
             self.name, self.world.rules, self.world.shape.timing, boot=self.boot, tip=self.tip,
+            started=int(self.world.now * 1000),
             beacon_key=blake3(b"secret of " + self.name.encode()).digest(),
             admission=admission_of(self.name, self.seated), promise=self.disk.promise, now=self.clock,
         )  # fmt: skip

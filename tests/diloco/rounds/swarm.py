@@ -28,16 +28,21 @@ from diloco.rounds.events import (
     Event,
     Fetch,
     Gone,
+    Halt,
     Held,
     Leave,
     OrderCame,
     Persist,
     Reduce,
     Reduced,
+    Renew,
+    ResetCame,
     Resync,
+    RivalCame,
     Say,
     Seen,
     StateReady,
+    Stop,
     Tick,
     Trained,
     Unheld,
@@ -46,7 +51,7 @@ from diloco.rounds.machine import advance
 from diloco.rounds.roster import bitmap, included
 from diloco.rounds.rules import Rules, Seat
 from diloco.rounds.state import Ballot, State, Timing
-from diloco.rounds.statements import Close, Evidence, Order, Ready, ReducedChunk, Vote
+from diloco.rounds.statements import Close, Evidence, Order, Ready, ReducedChunk, Value, Vote
 from diloco.rounds.values import value_digest
 from protocol.envelope import Sealed, seal, unseal
 from protocol.errors import Code, NodeError
@@ -153,6 +158,7 @@ class Swarm:
         self.start = Certified(start, data, value_digest(data), start=b"signed")
         self.nodes: dict[str, Node] = {}
         self.guests: set[str] = set()
+        self.halts: list[tuple[str, str]] = []
         self.liars: set[str] = set()
         self.accusations: list[tuple[str, evidence.Proof]] = []
         for name in names:
@@ -173,7 +179,7 @@ class Swarm:
         boot = self.random.randbytes(16)
         admission = (b"guest " if name in self.guests else b"admit ") + name.encode()
         return State(
-            me=name, rules=self.rules, timing=self.timing, boot=boot, tip=tip,
+            me=name, rules=self.rules, timing=self.timing, boot=boot, started=int(self.now * 1000), tip=tip,
             beacon_key=blake3(b"secret of " + name.encode() + self.salt).digest(), admission=admission,
             began=self.now, attempt_began=self.now,
         )  # fmt: skip
@@ -273,6 +279,15 @@ class Swarm:
                     self.at(
                         self.now + self.delay, lambda: self._send_chain(other, node.name, node.state.round)
                     )
+            case Renew(certified):
+                self._renew(node, certified)
+            case Halt(reason, rival):
+                self.halts.append((node.name, reason))
+                for other in self.nodes.values():
+                    if rival.start and other is not node and not self.cut(node.name, other.name):
+                        self.later(self.delay, other.name, RivalCame(rival))
+            case Stop():
+                self.kill(node.name)
             case Accuse(proof):
                 self.accusations.append((node.name, proof))
             case Resync(base):
@@ -356,6 +371,39 @@ class Swarm:
         self.later(0.1, node.name, StateReady(node.state.round, after))
         self._train(node)
 
+    def make_reset(self, name: str, peers: Iterable[str], mark: bytes = b"r", **more: Any) -> Certified:
+        """A reset after a node's last certified value, as the operator would sign it."""
+        disk = self.nodes[name].disk
+        value = founding.make_reset(
+            self.rules, disk.chain[-1].value, disk.chain[-1].digest, disk.states[-1], dict.fromkeys(peers, True),
+            mark * 32, **more,
+        )  # fmt: skip
+        data = encode(value)
+        return Certified(value, data, value_digest(data), start=b"signed")
+
+    def give_reset(self, reset: Certified, root: bool = True, to: Iterable[str] | None = None) -> None:
+        for name in self.nodes if to is None else to:
+            self.feed(name, ResetCame(reset, root))
+
+    def _renew(self, node: Node, certified: Certified) -> None:
+        """Keep the chain up to the value that the reset names, and restore the state after it."""
+        value = certified.value
+        source = max(
+            (other.disk for other in self.nodes.values()), key=lambda disk: self._reaches(disk, value)
+        )
+        disk = node.disk if self._reaches(node.disk, value) else source
+        end = self._reaches(disk, value)
+        node.disk.chain = [*disk.chain[:end], certified]
+        node.disk.states = [*disk.states[:end], value.base]
+        node.said = {}
+        self.later(0.1, node.name, StateReady(node.state.round, value.base))
+        self._train(node)
+
+    @staticmethod
+    def _reaches(disk: Disk, value: Value) -> int:
+        """Links of a chain up to the one that a reset names; 0 where it is not there."""
+        return next((i + 1 for i, c in enumerate(disk.chain) if c.digest == value.previous), 0)
+
     def _train(self, node: Node) -> None:
         lease = node.state.lease
         if (
@@ -396,7 +444,7 @@ class Swarm:
             for reveal in after.value.reveals:
                 assert beacon.commitment_to(reveal.nonce) == committed[reveal.peer]
             drawn = beacon.next_beacon(before.value.beacon, after.value.round, after.value.reveals)
-            assert after.value.beacon == drawn
+            assert after.value.beacon == drawn or after.value.begins
             leases = {lease.peer: lease for lease in before.value.leases}
             for position, entry in enumerate(after.value.roster):
                 if any(included(chunk, position) for chunk in after.value.chunks):

@@ -1,0 +1,123 @@
+"""Whole members where the operator's key was used twice, where a chain forks, and where two processes have one key."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from diloco.rounds import founding
+from diloco.rounds.events import TwinSeen
+from diloco.rounds.statements import Reset, Vote
+from diloco.rounds.values import value_digest
+from diloco.store.ledger import to_message
+from protocol.envelope import seal
+from protocol.errors import Code
+from protocol.messages import encode
+from protocol.testing import Swarm
+from tests.diloco.member.fleet import OPERATOR, tiny_genesis
+from tests.diloco.member.test_virtual_time import Crowd, Seat
+
+LONG = timedelta(minutes=4)
+
+
+@pytest.fixture
+def swarm() -> Iterator[Swarm]:
+    with Swarm(seed=5, run=None) as made:
+        yield made
+
+
+def reset(crowd: Crowd, seat: Seat, mark: bytes) -> bytes:
+    """A reset after one member's last certified value, signed by the operator."""
+    (last, base), state = seat.member.standing(), seat.member.state
+    assert state is not None
+    peers = {host.peer_id: True for host in crowd.swarm.hosts}
+    value = founding.make_reset(
+        seat.member.setting.rules, last.value, last.digest, base, peers, mark * 32, epoch=state.epoch
+    )
+    return seal(OPERATOR, crowd.genesis.run_id, Reset(value=encode(value))).raw
+
+
+def halted(crowd: Crowd) -> bool:
+    return all(seat.member.state is not None and seat.member.state.halted for seat in crowd.seats)
+
+
+def test_two_resets_of_one_epoch_stop_all_members_over_a_restart_until_a_higher_one(
+    swarm: Swarm, tmp_path: Path
+) -> None:
+    crowd = Crowd(swarm, tmp_path, tiny_genesis(rounds=6))
+    first, second, third = crowd.seats
+
+    async def scene() -> None:
+        await crowd.until(lambda: all(2 in seat.digests() for seat in crowd.seats), LONG)
+        one, other = reset(crowd, first, b"1"), reset(crowd, first, b"2")
+        first.member.give_reset(one)
+        swarm.network.partition([first.host, second.host], [third.host])
+        third.member.give_reset(other)
+        await asyncio.sleep(2)
+        swarm.network.heal()
+        await crowd.until(lambda: halted(crowd), LONG)
+        assert {seat.of("halted")[0]["code"] for seat in crowd.seats if seat.of("halted")} == {
+            Code.RND_FORKED
+        }
+        before = [seat.digests() for seat in crowd.seats]
+        second.host.kill()
+        second.host.boot_up()
+        second.build()
+        second.host.spawn(second.member.run())
+        await asyncio.sleep(300)
+        assert halted(crowd) and first.digests() == before[0]
+        first.member.give_reset(reset(crowd, first, b"3"))
+        await crowd.finished()
+
+    swarm.run(scene())
+    crowd.check_equal()
+    assert {c.value.epoch for seat in crowd.seats for c in [seat.member.ledger.tip()] if c} == {2}
+
+
+def test_two_certificates_of_one_round_stop_who_sees_them(swarm: Swarm, tmp_path: Path) -> None:
+    crowd = Crowd(swarm, tmp_path, tiny_genesis(rounds=6))
+    first = crowd.seats[0]
+
+    async def scene() -> None:
+        await crowd.until(lambda: 3 in first.digests(), LONG)
+        mine = first.member.ledger.get(1)
+        assert mine is not None
+        other = replace(mine.value, beacon=b"other" * 6)
+        data = encode(other)
+        body = Vote(epoch=0, round=1, attempt=9, value=value_digest(data))
+        votes = tuple(
+            seal(host.endpoint.identity, crowd.genesis.run_id, body).raw
+            for host in sorted(swarm.hosts, key=lambda host: host.peer_id)
+        )
+        forged = replace(to_message(mine), value=data, votes=votes, attempt=9)
+        first.member.decided(replace(forged, votes=votes[:1]), first.host.peer_id)
+        await asyncio.sleep(1)
+        assert first.member.state is not None and not first.member.state.halted, "one vote is no certificate"
+        first.member.decided(forged, first.host.peer_id)
+        await crowd.until(lambda: halted(crowd), LONG)
+        before = first.digests()
+        await asyncio.sleep(100)
+        assert first.digests() == before
+        first.member.give_reset(reset(crowd, first, b"4"))
+        await crowd.finished()
+
+    swarm.run(scene())
+    crowd.check_equal()
+
+
+def test_the_older_of_two_processes_with_one_key_says_so_and_ends(swarm: Swarm, tmp_path: Path) -> None:
+    crowd = Crowd(swarm, tmp_path, tiny_genesis(rounds=3))
+    first = crowd.seats[0]
+
+    async def scene() -> None:
+        await crowd.until(lambda: 1 in first.digests(), LONG)
+        assert first.member.state is not None
+        first.member.post(TwinSeen(b"t" * 16, first.member.state.started + 1))
+        async with asyncio.timeout(10):
+            await first.member.superseded.wait()
+        assert [fields["code"] for fields in first.of("clone")] == [Code.ID_CLONED]
+
+    swarm.run(scene())
