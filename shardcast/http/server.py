@@ -22,8 +22,8 @@ from typing import NoReturn
 from aiohttp import web
 
 from protocol.errors import Code, NodeError
+from protocol.files import read_exactly
 from shardcast import limits
-from shardcast.files import read_exactly
 from shardcast.http.catalogue import Catalogue, Held
 from shardcast.http.door import Access, Door, Throttle
 from shardcast.http.listing import write_listing
