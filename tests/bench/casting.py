@@ -30,9 +30,9 @@ _ROOT = Path(__file__).parents[2]
 class Process:
     """One of these processes, or another that prints a line when it is ready."""
 
-    def __init__(self, *command: str) -> None:
+    def __init__(self, *command: str, folder: Path = _ROOT) -> None:
         self._child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder
         )
 
     def tell(self, line: str) -> None:
