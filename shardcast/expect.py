@@ -29,7 +29,7 @@ class Expect:
             the manifest's, such as a state digest. Until then nothing limits a lying manifest but `max_bytes`.
         shard_sizes: Bytes of every shard in order.
         version: The version label the manifest must have.
-        max_bytes: The largest object that is accepted.
+        max_bytes: The largest object that is accepted, and the largest file that one may decode to.
         verifier: Checks the publisher's signature.
         encodings: The encodings that the object may have.
     """
@@ -91,8 +91,8 @@ class Expect:
             (header.encoding not in self.encodings, f"its encoding {header.encoding[:40]!r} is not wanted"),
             (self.version is not None and header.version != self.version, f"it is version {header.version}"),
             (
-                header.size > self.max_bytes,
-                f"{header.size} bytes are more than the {self.max_bytes} accepted",
+                (size := max(header.size, header.result_size)) > self.max_bytes,
+                f"{size} bytes are more than the {self.max_bytes} accepted",
             ),
         ):
             if wrong:

@@ -61,7 +61,7 @@ def load(
     Raises:
         NodeError: SHC_MANIFEST, when the manifest is not closed; SHC_TENSORS, when it is no safetensors file, or not
             the one that the manifest describes; SHC_ENCODING; what `arrivals` was given as the reason why no more
-            comes; STO_….
+            comes; SYS_MEMORY; STO_….
     """
     if arrivals is None and not manifest.closed:
         raise NodeError(Code.SHC_MANIFEST, f"The manifest of {manifest.name} is not closed.")
@@ -107,7 +107,11 @@ def _decoded(
     decoded = Decoded(header.encoding, header.result_size, b"", header.parent)
     with contextlib.ExitStack() as stack:
         before = parent_of(decoded, parent, stack)
-        memory, at = mmap.mmap(-1, max(1, decoded.size)), 0
+        try:
+            memory, at = mmap.mmap(-1, max(1, decoded.size)), 0
+        except OSError as error:
+            what = f"{manifest.name} decodes to {decoded.size} bytes, for which there is no memory."
+            raise NodeError(Code.SYS_MEMORY, what) from error
         waiting: list[TensorInfo] | None = None
         for piece in decode(reader(ranges), before, decoded.size, manifest.result_digest):
             memory[at : at + len(piece)] = piece

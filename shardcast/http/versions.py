@@ -41,7 +41,7 @@ class Publisher:
     """Publishes the versions of one model in all forms that are worth it.
 
     Each comes as the file itself and, where it is a safetensors file, as a delta against the version before and, every
-    so many versions, as byte planes.
+    so many versions, as byte planes. The first version after a start has byte planes and no delta.
 
     Args:
         origin: What serves them, started.

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -30,9 +31,9 @@ _ROOT = Path(__file__).parents[2]
 class Process:
     """One of these processes, or another that prints a line when it is ready."""
 
-    def __init__(self, *command: str) -> None:
+    def __init__(self, *command: str, folder: Path = _ROOT) -> None:
         self._child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder
         )
 
     def tell(self, line: str) -> None:
@@ -68,23 +69,40 @@ class Process:
                     pipe.close()
 
 
-def origin(folder: Path) -> Process:
+@dataclass(frozen=True)
+class Place:
+    """Where a process runs: this machine, or a network namespace of it.
+
+    Attributes:
+        address: Where it listens.
+        space: The namespace's name.
+    """
+
+    address: str = "127.0.0.1"
+    space: str = ""
+
+    def run(self, *arguments: str) -> Process:
+        """Start one of the roles there."""
+        inside = ("ip", "netns", "exec", self.space) if self.space else ()
+        return Process(*inside, sys.executable, "-m", "tests.bench.casting", *arguments)
+
+
+HERE = Place()
+
+
+def origin(folder: Path, place: Place = HERE) -> Process:
     """Answers with its URL; told a path, publishes that and answers with its serial once it is announced."""
-    return _role("origin", str(folder))
+    return place.run("origin", str(folder), place.address)
 
 
-def relay(folder: Path, url: str) -> Process:
+def relay(folder: Path, url: str, place: Place = HERE) -> Process:
     """Answers with its URL."""
-    return _role("relay", str(folder), url)
+    return place.run("relay", str(folder), place.address, url)
 
 
-def client(into: Path, url: str) -> Process:
+def client(into: Path, url: str, place: Place = HERE) -> Process:
     """Answers when it is ready; told a serial, fetches what is newer and answers with its seconds."""
-    return _role("client", str(into), url)
-
-
-def _role(*arguments: str) -> Process:
-    return Process(sys.executable, "-m", "tests.bench.casting", *arguments)
+    return place.run("client", str(into), url)
 
 
 @contextlib.contextmanager
@@ -136,10 +154,10 @@ async def _lines() -> Any:
         yield line.strip()
 
 
-async def _origin(folder: str) -> None:
+async def _origin(folder: str, address: str) -> None:
     server = Origin(Path(folder), IDENTITY)
-    await server.start("127.0.0.1")
-    _say(f"http://127.0.0.1:{server.server.port}")
+    await server.start(address)
+    _say(f"http://{address}:{server.server.port}")
     async for line in _lines():
         if line == "memory":
             _say(peak_mb())
@@ -148,10 +166,10 @@ async def _origin(folder: str) -> None:
         _say(publication.serial)
 
 
-async def _relay(folder: str, url: str) -> None:
+async def _relay(folder: str, address: str, url: str) -> None:
     server = Relay(Path(folder), [Source.parse(url)])
-    await server.start("127.0.0.1")
-    _say(f"http://127.0.0.1:{server.server.port}")
+    await server.start(address)
+    _say(f"http://{address}:{server.server.port}")
     async for _ in _lines():
         _say(peak_mb())
 

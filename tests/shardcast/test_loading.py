@@ -15,7 +15,9 @@ from safetensors.torch import save
 
 import shardcast
 from protocol.errors import Code, NodeError
-from shardcast.encoding import Held, encode_file
+from protocol.units import PeerId
+from shardcast.encoding import ENCODINGS, Held, encode_file
+from shardcast.expect import Expect
 from shardcast.header import Header
 from shardcast.manifest import Manifest, ManifestWriter, build_manifest
 from shardcast.ranges import Arrivals, FileRanges
@@ -205,6 +207,7 @@ def refused(manifest: Manifest, path: Path, **options: Any) -> Code:
     return caught.value.code
 
 
+@pytest.mark.failure_mode(44)
 def test_what_is_not_closed_is_not_loaded(tmp_path: Path) -> None:
     manifest, path = raw(tmp_path)
     begun = Manifest.parse(manifest.raw[: manifest.raw.rindex(b"\n", 0, -1) + 1], closed=False)
@@ -240,6 +243,16 @@ def test_a_delta_needs_the_parent_it_names_and_a_known_encoding(tmp_path: Path) 
     assert manifest.result_digest is not None
     lie = Manifest.parse(manifest.raw.replace(manifest.result_digest.hex().encode(), b"0" * 64))
     assert refused(lie, path, parent=held) is Code.SHC_ENCODING
+
+
+def test_what_would_decode_to_more_than_there_is_memory_for_is_refused(tmp_path: Path) -> None:
+    manifest, path, _ = encoded(tmp_path, FILE)
+    size = b'"result_size":%d' % len(FILE)
+    huge = Manifest.parse(manifest.raw.replace(size, b'"result_size":%d' % (1 << 44)))
+    assert refused(huge, path) in (Code.SYS_MEMORY, Code.SHC_ENCODING)  # as the machine allots memory
+    assert "accepted" in str(
+        Expect(publisher=PeerId("x"), max_bytes=1 << 30, encodings=ENCODINGS).objection("policy", huge.header)
+    )
 
 
 def test_arrivals_join_whatever_their_order() -> None:

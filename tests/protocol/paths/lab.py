@@ -183,8 +183,8 @@ class Host:
     """A machine of the lab, and the node that runs on it."""
 
     def __init__(self, space: str, address: str, folder: Path) -> None:
-        self.address = address
-        self._space, self._folder = space, folder
+        self.address, self.space = address, space
+        self._folder = folder
         self._process: asyncio.subprocess.Process | None = None
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._reading: asyncio.Task[None] | None = None
@@ -196,7 +196,7 @@ class Host:
         self._folder.mkdir(parents=True, exist_ok=True)
         root = str(Path(protocol.__file__).parent.parent)
         self._process = await asyncio.create_subprocess_exec(
-            "ip", "netns", "exec", self._space, sys.executable, "-m", "tests.protocol.paths.inside",
+            "ip", "netns", "exec", self.space, sys.executable, "-m", "tests.protocol.paths.inside",
             str(self._folder), json.dumps(options),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 22, cwd=root,
             env={**_environment(), "PYTHONPATH": root, "GRPC_VERBOSITY": "NONE"},
@@ -227,7 +227,7 @@ class Host:
                 future.set_result(said["answer"])
         for future in self._answers.values():
             if not future.done():
-                future.set_exception(RuntimeError(f"the node on {self._space} ended"))
+                future.set_exception(RuntimeError(f"the node on {self.space} ended"))
 
     async def end(self) -> None:
         """Stops the node, then its process."""
