@@ -66,7 +66,7 @@ async def test_a_statement_is_delivered_as_it_is_whoever_made_it(pair: Pair) -> 
 
 async def test_what_was_addressed_to_one_peer_is_not_taken_from_another(pair: Pair) -> None:
     author = Identity.ephemeral()
-    letter = seal(author, RUN, Word("psst"), recipient=pair.server.peer_id, sequence=1)
+    letter = seal(author, RUN, Word("psst"), recipient=pair.server.peer_id, boot=bytes(16), sequence=1)
     error = await refusal(pair.caller.post(pair.server.peer_id, letter))
     assert error.code is Code.WIRE_WRONG_RECIPIENT
     assert pair.speaker.heard == []
