@@ -32,6 +32,7 @@ M = TypeVar("M")
 DOMAIN = "intellect.envelope.1"
 _SIGNED_TAG = b"intellect-node envelope 1\x00"
 _BOOT_BYTES = 16
+_MAX_TEXT = 64
 _LENGTH = struct.Struct("<H")
 _SHORT = tuple(bytes((length,)) for length in range(limits.MAX_SIGNATURE + 1))
 
@@ -40,12 +41,12 @@ _SHORT = tuple(bytes((length,)) for length in range(limits.MAX_SIGNATURE + 1))
 class Header:
     """The signed part of an envelope."""
 
-    domain: str = field(1, max_bytes=64)
-    run: str = field(2, max_bytes=64)
-    name: str = field(3, max_bytes=limits.MAX_NAME)
+    domain: str = field(1, max_bytes=_MAX_TEXT)
+    run: str = field(2, max_bytes=_MAX_TEXT)
+    name: str = field(3, max_bytes=_MAX_TEXT)
     version: int = field(4, kind="uint32")
-    sender: str = field(5, max_bytes=64)
-    recipient: str = field(6, max_bytes=64)
+    sender: str = field(5, max_bytes=_MAX_TEXT)
+    recipient: str = field(6, max_bytes=_MAX_TEXT)
     boot: bytes = field(7, max_bytes=_BOOT_BYTES)
     sequence: int = field(8)
     payload: Digest = field(9)
@@ -252,7 +253,10 @@ def _check_header(header: Any, *, run: RunId | None, expect: type[Any] | None, m
         raise NodeError(
             Code.WIRE_DOMAIN, f"A signature for {header.domain[:64]!r} came where {DOMAIN!r} belongs."
         )
-    if len(header.boot) > _BOOT_BYTES:
+    for text in (header.run, header.name, header.sender, header.recipient):
+        if len(text) > _MAX_TEXT or not (text.isascii() and text.isprintable()):  # errors show these words
+            raise NodeError(Code.WIRE_INVALID, f"An envelope came whose header holds {text[:_MAX_TEXT]!r}.")
+    if len(header.boot) != _BOOT_BYTES and (header.boot or header.recipient):
         raise NodeError(Code.WIRE_INVALID, f"A boot number of {len(header.boot)} bytes came.")
     if expect is not None and header.name != spec_of(expect).name:
         raise NodeError(

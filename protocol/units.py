@@ -22,6 +22,7 @@ Digest = NewType("Digest", bytes)
 DIGEST_BYTES = 32
 
 _NUMBER_AND_UNIT = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*([A-Za-z]*)\s*")
+_RATE = re.compile(r"\s*(\d{1,9})\s*/\s*(s|min|h)(?:\s+burst\s+(\d{1,9}))?\s*")
 _SIZES = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
@@ -59,11 +60,11 @@ class Bytes(int):
         Raises:
             ValueError: Anything else, and what is not a whole number of bytes.
         """
-        if isinstance(text, int):
+        if isinstance(text, int) and not isinstance(text, bool):
             if text < 0:
                 raise ValueError(f"{text} bytes is less than nothing")
             return cls(text)
-        match = _NUMBER_AND_UNIT.fullmatch(text)
+        match = _NUMBER_AND_UNIT.fullmatch(text) if isinstance(text, str) else None
         if match is None or match[2] not in _SIZES:
             raise ValueError(
                 f"{text!r} is no size: write a number and B, KB, MB, GB, KiB, MiB or GiB, as '4 KiB'"
@@ -128,7 +129,7 @@ class Rate:
         """
         if isinstance(text, Rate):
             return text
-        match = re.fullmatch(r"\s*(\d+)\s*/\s*(s|min|h)(?:\s+burst\s+(\d+))?\s*", text)
+        match = _RATE.fullmatch(text) if isinstance(text, str) else None
         if match is None or int(match[1]) == 0 or (match[3] is not None and int(match[3]) == 0):
             raise ValueError(f"{text!r} is no rate: write '10/s', '3/min' or '100/h', with 'burst 20' behind")
         count = int(match[1])
@@ -153,7 +154,7 @@ def duration(text: "str | timedelta") -> timedelta:
     """
     if isinstance(text, timedelta):
         return text
-    match = _NUMBER_AND_UNIT.fullmatch(text)
+    match = _NUMBER_AND_UNIT.fullmatch(text) if isinstance(text, str) else None
     if match is None or match[2] not in _DURATIONS:
         raise ValueError(f"{text!r} is no duration: write a number and us, ms, s, min, h or d, as '250 ms'")
     try:

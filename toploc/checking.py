@@ -140,7 +140,20 @@ def decoded(given: AnyProof) -> ProofPoly:
 
 
 def _distances(chunk: ChunkEvidence, number: int, policy: Policy, reasons: list[Reason]) -> None:
-    """Per-chunk cut-offs."""
+    """What one chunk is refused for, in the order of the documentation."""
+    if chunk.sign_mismatches > policy.sign_mismatches:
+        sentence = f"{chunk.sign_mismatches} signs differ, at most {policy.sign_mismatches} may"
+        reasons.append(Reason(Fault.SIGNS, number, sentence))
+    factor, more = policy.repeats
+    if chunk.repeats > factor * chunk.own_repeats + more:
+        sentence = (
+            f"one value occurs {chunk.repeats} times, among the verifier's own {chunk.own_repeats} times"
+        )
+        reasons.append(Reason(Fault.REPEATS, number, sentence))
+    if policy.gross is not None and chunk.gross > policy.gross:
+        reasons.append(
+            Reason(Fault.GROSS, number, f"{chunk.gross} points are missing, at most {policy.gross} may")
+        )
     result, limits, share = chunk.judged, policy.thresholds, chunk.differences.share
     for value, limit, name in (
         (result.exp_mismatches, math.ceil(limits.exp_mismatches * share), "exponents differ"),
@@ -149,19 +162,6 @@ def _distances(chunk: ChunkEvidence, number: int, policy: Policy, reasons: list[
     ):
         if value > limit:
             reasons.append(Reason(Fault.THRESHOLDS, number, f"{value:.4g} {name}, at most {limit:g} may"))
-    if chunk.sign_mismatches > policy.sign_mismatches:
-        sentence = f"{chunk.sign_mismatches} signs differ, at most {policy.sign_mismatches} may"
-        reasons.append(Reason(Fault.SIGNS, number, sentence))
-    if policy.gross is not None and chunk.gross > policy.gross:
-        reasons.append(
-            Reason(Fault.GROSS, number, f"{chunk.gross} points are missing, at most {policy.gross} may")
-        )
-    factor, more = policy.repeats
-    if chunk.repeats > factor * chunk.own_repeats + more:
-        sentence = (
-            f"one value occurs {chunk.repeats} times, among the verifier's own {chunk.own_repeats} times"
-        )
-        reasons.append(Reason(Fault.REPEATS, number, sentence))
 
 
 def _fingerprints(

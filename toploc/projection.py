@@ -122,12 +122,13 @@ class Fingerprint:
         """
         if not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError(f"a proof is bytes, not {type(data).__name__}")
+        data = bytes(data)
         if len(data) < HEADER or data[0] != VERSION or data[3] != 0:
             raise ValueError("not a projection proof of this version")
         dimensions, rows = data[1], int.from_bytes(data[4:6], "big")
         if dimensions < 2 or dimensions % 2 or len(data) != HEADER + rows * dimensions // 2:
             raise ValueError(f"{len(data)} bytes do not hold {rows} rows of {dimensions} dimensions")
-        packed = np.frombuffer(bytes(data[HEADER:]), np.uint8).reshape(rows, dimensions // 2)
+        packed = np.frombuffer(data, np.uint8, offset=HEADER).reshape(rows, dimensions // 2)
         residues = np.empty((rows, dimensions), np.uint8)
         residues[:, 0::2] = packed & 15
         residues[:, 1::2] = packed >> 4

@@ -27,13 +27,13 @@ class ProofPoly:
         """Hold ``coeffs`` (ascending degree) and ``modulus``, each in [0, 65535].
 
         Raises:
-            ValueError: a number is out of range, or there are more than 65,497 coefficients.
+            ValueError: something is no whole number or out of range, or there are more than 65,497 coefficients.
         """
         if len(coeffs) > MAX_POINTS:
             raise ValueError(f"a proof has at most {MAX_POINTS} coefficients, not {len(coeffs)}")
-        if not 0 <= modulus <= 0xFFFF:
-            raise ValueError(f"modulus must be in [0, 65535], not {modulus}")
-        wide = np.asarray(coeffs, dtype=np.int64)
+        if not isinstance(modulus, int | np.integer) or not 0 <= modulus <= 0xFFFF:
+            raise ValueError(f"modulus must be a whole number in [0, 65535], not {modulus}")
+        wide = _integers(coeffs, "coeffs")
         if wide.size and (wide.min() < 0 or wide.max() > 0xFFFF):
             raise ValueError("coefficients must be in [0, 65535]")
         self._coefficients: npt.NDArray[np.uint16] = wide.astype(np.uint16)
@@ -100,7 +100,13 @@ class ProofPoly:
 
     @classmethod
     def null(cls, length: int) -> Self:
-        """The proof that proves nothing: ``length`` zeros and modulus 0. Verification never accepts it."""
+        """The proof that proves nothing: ``length`` zeros and modulus 0. Verification never accepts it.
+
+        Raises:
+            ValueError: a proof cannot have so many coefficients.
+        """
+        if not 0 <= length <= MAX_POINTS:
+            raise ValueError(f"a proof has 0 to {MAX_POINTS} coefficients, not {length}")
         return cls._of(np.zeros(length, np.uint16), 0)
 
     @property

@@ -98,6 +98,7 @@ class StreamingBuilder:
         if entry.prefilled or entry.steps:
             raise ValueError(f"sequence {sequence!r} has already begun")
         entry.prefilled = True
+        self._keep(sequence, entry)
         self._build(entry, states.detach().clone(), None)
 
     def add(self, sequence: Hashable, states: torch.Tensor, *, step: int | None = None) -> None:
@@ -126,6 +127,7 @@ class StreamingBuilder:
             )
         begin = entry.steps - first
         entry.kind = (rows.dtype, rows.shape[1])
+        self._keep(sequence, entry)
         while begin < rows.shape[0]:
             window = self._window(entry, rows)
             place = entry.steps % self._size
@@ -197,6 +199,8 @@ class StreamingBuilder:
             TypeError: its window is not of one of the three types.
         """
         full, rest = divmod(state.steps, self._size)
+        if state.steps < 0 or state.window.dim() != 2:
+            raise ValueError(f"no sequence has {state.steps} steps and a window {tuple(state.window.shape)}")
         if len(state.proofs) != full + (not state.skip_prefill) or state.window.shape[0] != rest:
             raise ValueError(f"the suspended sequence was not cut into chunks of {self._size}")
         if rest:
@@ -233,10 +237,14 @@ class StreamingBuilder:
         self.close()
 
     def _entry(self, sequence: Hashable) -> _Sequence:
+        """A sequence that is here, or a new one, which is not here before it is kept."""
         if self._closed:
             raise RuntimeError("the builder is closed")
+        return self._sequences.get(sequence) or _Sequence()
+
+    def _keep(self, sequence: Hashable, entry: _Sequence) -> None:
         with self._lock:
-            return self._sequences.setdefault(sequence, _Sequence())
+            self._sequences[sequence] = entry
 
     @staticmethod
     def _check_kind(entry: _Sequence, rows: torch.Tensor) -> None:

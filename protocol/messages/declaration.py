@@ -22,6 +22,7 @@ from protocol.messages.fields import (
     is_plain_view,
     ordinary,
     read_field,
+    whole,
 )
 from protocol.messages.registry import REGISTRY, Plane, Role, Spec, spec_of
 from protocol.units import Bytes, Rate, duration
@@ -29,8 +30,9 @@ from protocol.units import Bytes, Rate, duration
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9]+(-[a-z0-9]+)*)+")
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*(\.[a-z][a-z0-9]*(-[a-z0-9]+)*)+")
 _AUDIENCE = re.compile(r"anyone|member|operator|role:[a-z0-9-]+")
+_UNDERSCORE = re.compile(r"_+(.?)")  # protobuf's name of a field in JSON
 _GROUP = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 
@@ -63,10 +65,16 @@ def field(
         max_items: The most items of a tuple or map.
         max_bytes: The most bytes of one text or bytes value (``"4 KiB"``).
         oneof: Name of a group of fields of which at most one has a value; each is ``X | None`` with default None.
+
+    Raises:
+        NodeError: ``E-WIRE-001`` if ``max_bytes`` is no size.
     """
     if isinstance(default, list | dict):
         default_factory, default = (lambda value=default: value), dataclasses.MISSING
-    bound = None if max_bytes is None else int(Bytes.parse(max_bytes))
+    try:
+        bound = None if max_bytes is None else int(Bytes.parse(max_bytes))
+    except ValueError as error:
+        raise declaration_error(f"field({number}): {error}.") from error
     metadata = {METADATA: Wanted(number, kind, max_items, bound, oneof)}
     if default_factory is not dataclasses.MISSING:
         return dataclasses.field(default_factory=default_factory, metadata=metadata)
@@ -181,6 +189,8 @@ def request(
     caller = _caller_names()
 
     def declare(cls: type[T]) -> type[T]:
+        if not isinstance(replies, type):
+            raise declaration_error(f"{name}: replies is the class of the answer, not {replies!r}.")
         answer = spec_of(replies)
         if answer.role is not Role.MESSAGE:
             raise declaration_error(f"{name}: the reply {answer.name} has to be declared with @message.")
@@ -230,7 +240,7 @@ def _caller_names() -> dict[str, Any]:
 def _enter(spec: Spec, **more: Any) -> type[Any]:
     """Completes a contract and registers its class."""
     concurrency = more["concurrency"]
-    if not isinstance(concurrency, int) or not 0 < concurrency <= limits.MAX_CALLS:
+    if not whole(concurrency) or not 0 < concurrency <= limits.MAX_CALLS:
         raise declaration_error(
             f"{spec.name}: concurrency is a whole number from 1 to {limits.MAX_CALLS}, not {concurrency!r}."
         )
@@ -256,7 +266,7 @@ def _declare(
         raise declaration_error(
             f"{name!r} is no name: write area.kebab-case, at most {limits.MAX_NAME} letters."
         )
-    if not isinstance(version, int) or version < 1:
+    if not whole(version) or version < 1:
         raise declaration_error(f"{name}: the version is a whole number from 1 on, not {version!r}.")
     if not _AUDIENCE.fullmatch(audience):
         raise declaration_error(
@@ -266,7 +276,7 @@ def _declare(
         raise declaration_error(f"{name}: the plane {plane!r} is neither control nor bulk.")
     try:
         size = Bytes.parse(max_bytes)
-        how_often = None if rate is None else Rate.parse(rate)
+        how_often = None if role is Role.PART else Rate.parse(rate)  # type: ignore[arg-type]
     except ValueError as error:
         raise declaration_error(f"{name}: {error}.") from error
     most = limits.MAX_CONTROL if plane == "control" and role is not Role.PART else limits.MAX_BULK
@@ -276,10 +286,19 @@ def _declare(
         raise declaration_error(
             f"{name}: max_bytes is {size}; a {role} of the {plane} plane has 1 B to {most}."
         )
+    if not cls.__name__.isascii():
+        raise declaration_error(f"{name}: the class {cls.__name__} has a name that protobuf does not allow.")
+    if not isinstance(reserved, tuple) or not all(whole(each) and each >= 1 for each in reserved):
+        raise declaration_error(f"{name}: reserved is a tuple of the numbers of fields, not {reserved!r}.")
     _make_dataclass(cls, name)
     hints = _hints(cls, caller)
     fields = [read_field(cls.__name__, each.name, hints[each.name], each) for each in dataclasses.fields(cls)]
     numbers = [each.number for each in fields]
+    keys = [_UNDERSCORE.sub(lambda found: found[1].upper(), each.name) for each in fields]
+    if len(set(keys)) < len(keys):
+        raise declaration_error(
+            f"{name}: two fields differ in underscores only, which protobuf does not allow."
+        )
     if len(fields) > limits.MAX_FIELDS:
         raise declaration_error(f"{name} has {len(fields)} fields, {limits.MAX_FIELDS} are allowed.")
     for each in fields:

@@ -1,6 +1,8 @@
 """One field of a message: its number, kind and bounds, read from a class annotation; and the check of a value."""
 
 import dataclasses
+import re
+import struct
 import types
 from collections.abc import Mapping
 from enum import Enum, StrEnum
@@ -19,6 +21,7 @@ _INTEGER_RANGES = {
     "uint32": (0, 2**32 - 1),
     "sint32": (-(2**31), 2**31 - 1),
 }
+_ON_WIRE = re.compile(r"[a-z][A-Za-z0-9_]*")  # the runtime's own names begin with a capital
 _FLOAT_KINDS = ("double", "float")
 
 
@@ -108,8 +111,12 @@ def read_field(owner: str, name: str, annotation: Any, declared: dataclasses.Fie
     wanted = declared.metadata.get(METADATA)
     if not isinstance(wanted, Wanted):
         raise declaration_error(f"{where} has no number: write `{name}: … = field(1)`.")
-    if not 1 <= wanted.number < 2**29 or wanted.number in _RESERVED_BY_PROTOBUF:
-        raise declaration_error(f"{where} has the number {wanted.number}, which protobuf does not allow.")
+    if not whole(wanted.number) or not 1 <= wanted.number < 2**29 or wanted.number in _RESERVED_BY_PROTOBUF:
+        raise declaration_error(f"{where} has the number {wanted.number!r}, which protobuf does not allow.")
+    if not _ON_WIRE.fullmatch(name):
+        raise declaration_error(
+            f"{where}: a field's name is a small letter from a to z, then letters, digits and underscores."
+        )
     shape, item, key = _shape(where, annotation)
     while isinstance(item, NewType):
         if item is Digest:
@@ -125,6 +132,8 @@ def read_field(owner: str, name: str, annotation: Any, declared: dataclasses.Fie
         )
     if wanted.max_items is not None and shape not in (Shape.MANY, Shape.MAP):
         raise declaration_error(f"{where} has max_items but is neither a tuple nor a map.")
+    if wanted.max_items is not None and not (whole(wanted.max_items) and wanted.max_items >= 1):
+        raise declaration_error(f"{where}: max_items is a whole number from 1 on, not {wanted.max_items!r}.")
     if wanted.max_bytes is not None and kind not in ("string", "bytes"):
         raise declaration_error(f"{where} has max_bytes but is neither text nor bytes.")
     if wanted.oneof is not None and (shape is not Shape.OPTIONAL or default is not None):
@@ -227,6 +236,8 @@ def _check_enum(where: str, python: type[Enum]) -> None:
         raise declaration_error(
             f"{where}: the values of {python.__name__} have to be whole numbers from 0 on."
         )
+    if not all(name.isascii() for name in (python.__name__, *python.__members__)):
+        raise declaration_error(f"{where}: the names of {python.__name__} have to be ASCII.")
 
 
 # --- values -------------------------------------------------------------------------------------------------------
@@ -251,7 +262,7 @@ def checked(owner: str, spec: FieldSpec, value: Any) -> Any:
         raise _invalid(owner, spec, f"is a {type(value).__name__}, not a mapping")
     check_items(owner, spec, len(value))
     for key in value:
-        if not isinstance(key, str) if spec.key == "string" else not (_whole(key) and 0 <= key < 2**64):
+        if not isinstance(key, str) if spec.key == "string" else not (whole(key) and 0 <= key < 2**64):
             raise _invalid(owner, spec, f"has the key {key!r:.40}")
     return FrozenMap({key: _checked_item(owner, spec, item) for key, item in value.items()})
 
@@ -265,7 +276,7 @@ def ordinary(spec: FieldSpec) -> tuple[type[Any], Any, Any]:
     if spec.shape is Shape.ONE:
         if spec.kind in _INTEGER_RANGES and spec.python is int:
             return int, *_INTEGER_RANGES[spec.kind]
-        if spec.python in (bool, float) or (
+        if spec.kind in ("bool", "double") or (
             spec.python is bytes and spec.max_bytes is spec.exact_bytes is None
         ):
             return spec.python, None, None
@@ -305,7 +316,8 @@ def check_groups(owner: str, groups: Mapping[str, tuple[str, ...]], held: Mappin
             raise NodeError(Code.WIRE_INVALID, f"{owner}.{group} is {' and '.join(given)} at once.")
 
 
-def _whole(value: Any) -> bool:
+def whole(value: Any) -> bool:
+    """Whether it is a whole number, which True is not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -313,13 +325,18 @@ def _checked_item(owner: str, spec: FieldSpec, value: Any) -> Any:
     kind, python = spec.kind, spec.python
     if kind in _INTEGER_RANGES:
         low, high = _INTEGER_RANGES[kind]
-        if not _whole(value):
+        if not whole(value):
             raise _invalid(owner, spec, f"is a {type(value).__name__}, not an int")
         if not low <= value <= high:
             raise _invalid(owner, spec, f"is {value}, outside {kind}")
         return python(value)
-    if kind in _FLOAT_KINDS and (isinstance(value, float) or _whole(value)):
-        return float(value)
+    if kind in _FLOAT_KINDS and (isinstance(value, float) or whole(value)):
+        try:
+            number = float(value)
+            struct.pack("<f" if kind == "float" else "<d", number)
+            return number
+        except OverflowError:
+            raise _invalid(owner, spec, f"is outside {kind}") from None
     if kind == "bytes" and not isinstance(value, python):
         value = _as_bytes(python, value)
     if not isinstance(value, python):

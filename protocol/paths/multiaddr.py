@@ -6,6 +6,7 @@ the helper refuses, so addresses that go through a relay need this one. Peers ha
 
 import ipaddress
 
+from protocol.errors import NodeError
 from protocol.identity import peer_id_of, public_key_of
 from protocol.units import PeerId
 
@@ -59,11 +60,14 @@ def _value(name: str, value: str) -> bytes:
         case "ip6":
             return ipaddress.IPv6Address(value).packed
         case "tcp" | "udp":
-            if not 0 <= int(value) <= 65535:
+            if not (value.isascii() and value.isdigit() and len(value) <= 5 and int(value) <= 65535):
                 raise ValueError(f"{value} is not a port")
             return int(value).to_bytes(2, "big")
         case "p2p":
-            return _sized(_KEY_HEAD + public_key_of(PeerId(value)))
+            try:
+                return _sized(peer_bytes(PeerId(value)))
+            except NodeError as error:
+                raise ValueError(error.sentence) from None
         case _:
             return _sized(value.encode())
 

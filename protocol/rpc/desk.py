@@ -124,7 +124,12 @@ class Desk:
             if raw is None:
                 raw = await self._receive(spec, read)
             message, context = self._read(spec, raw, peer, caller)
-            reply = await route.function(message, context)
+            try:
+                reply = await route.function(message, context)
+            except asyncio.CancelledError as error:
+                if task.cancelling():  # type: ignore[union-attr]
+                    raise
+                raise _internal(spec) from error  # what the handler waited for was cancelled, not the call
             if spec.replies is None:
                 return b""
             answer = endpoint.pack_reply(spec, reply)
@@ -180,7 +185,9 @@ class Desk:
                 await write(frame)
         except NodeError:
             raise
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            if not task.cancelling():
+                raise _internal(spec) from error
             expired = writing.has_expired or reading.has_expired
             if not expired or task.uncancel() > 0:
                 raise

@@ -27,9 +27,9 @@ async def abort(context: "grpc.aio.ServicerContext[bytes, bytes]", error: NodeEr
         (RETRY_KEY, str(int(error.retriable))),
     ]
     if error.fix != CATALOGUE[error.code].fix:
-        trailing.append((FIX_KEY, error.fix[: limits.MAX_SENTENCE].encode()))
+        trailing.append((FIX_KEY, _utf8(error.fix)))
     context.set_trailing_metadata(tuple(trailing))
-    await context.abort(grpc.StatusCode.ABORTED, error.sentence[: limits.MAX_SENTENCE])
+    await context.abort(grpc.StatusCode.ABORTED, _utf8(error.sentence).decode())
 
 
 def from_call(error: grpc.aio.AioRpcError, peer: PeerId, name: str) -> NodeError:
@@ -58,6 +58,11 @@ def from_call(error: grpc.aio.AioRpcError, peer: PeerId, name: str) -> NodeError
     code, what = _BY_STATUS.get(error.code(), (Code.NET_INTERNAL, "answered with an error"))
     reason = f" ({details})" if details else ""
     return NodeError(code, f"Peer {peer} {what}: {name}{reason}.", peer=peer, message=name)
+
+
+def _utf8(text: str) -> bytes:
+    """A sentence as it travels; the name of a file may hold what is no Unicode text."""
+    return text[: limits.MAX_SENTENCE].encode("utf-8", "replace")
 
 
 def _text(value: str | bytes) -> str:

@@ -14,12 +14,14 @@ from protocol.envelope import DOMAIN, Header, ReplayWindow, Sealed, seal, unseal
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
 from protocol.messages import encode
+from protocol.messages.wire import runtime_class
 from protocol.units import Digest, PeerId, RunId
 
 ANA = Identity.ephemeral(b"a" * 32)
 BEN = Identity.ephemeral(b"b" * 32)
 RUN = RunId("11" * 32)
 BOOT = b"0123456789abcdef"
+SECOND = b"second boot here"
 
 
 @message("envelope-test.note", version=2, max_bytes="1 KiB", rate="1/s", audience="anyone")
@@ -65,7 +67,7 @@ def forged(content: bytes | None = None, **changes: Any) -> bytes:
         "sequence": 7,
         "payload": Digest(blake3(data).digest()),
     }
-    header = encode(Header(**{**values, **changes}))
+    header = runtime_class(Header)(**{**values, **changes}).SerializeToString()
     signature = ANA.sign(b"intellect-node envelope 1\x00" + header)
     return bytes((len(signature),)) + signature + struct.pack("<H", len(header)) + header + data
 
@@ -137,10 +139,27 @@ def test_any_bytes_are_refused_with_a_reason(raw: bytes) -> None:
         ({"sender": BEN.peer_id}, Code.WIRE_SIGNATURE),
         ({"sender": "nobody"}, Code.WIRE_SIGNATURE),
         ({"payload": Digest(bytes(32))}, Code.WIRE_SIGNATURE),
+        ({"payload": b""}, Code.WIRE_SIGNATURE),
+        ({"boot": b""}, Code.WIRE_INVALID),
+        ({"boot": bytes(15)}, Code.WIRE_INVALID),
+        ({"boot": bytes(17)}, Code.WIRE_INVALID),
+        ({"boot": bytes(15), "recipient": ""}, Code.WIRE_INVALID),
     ],
 )
 def test_each_header_that_does_not_fit_is_refused_with_its_code(changes: dict[str, Any], code: Code) -> None:
     assert refusal(lambda: unseal(forged(**changes), run=RUN, expect=Note, me=BEN.peer_id)) is code
+
+
+@pytest.mark.parametrize("field", ["domain", "run", "name", "sender", "recipient"])
+@pytest.mark.parametrize("text", ["\x1b[31mred\n", "x" * 65, "\u202ereversed"])
+def test_what_is_said_of_a_foreign_header_can_be_shown(field: str, text: str) -> None:
+    for expect in (Note, None):
+        with pytest.raises(NodeError) as caught:
+            unseal(forged(**{field: text}), run=None, expect=expect, me=BEN.peer_id)
+        error = caught.value
+        assert error.code is (Code.WIRE_DOMAIN if field == "domain" else Code.WIRE_INVALID)
+        assert error.sentence.isprintable() and len(error.sentence) < 200
+        assert error.peer is None
 
 
 def test_versions_next_to_ours_are_understood() -> None:
@@ -232,9 +251,9 @@ def test_senders_do_not_share_a_window() -> None:
 def test_a_new_boot_number_starts_afresh_and_the_old_one_is_refused() -> None:
     window = ReplayWindow()
     window.accept(numbered(5))
-    window.accept(numbered(5, boot=b"second"))
+    window.accept(numbered(5, boot=SECOND))
     assert refusal(lambda: window.accept(numbered(6))) is Code.WIRE_OLD_BOOT
-    window.accept(numbered(6, boot=b"second"))
+    window.accept(numbered(6, boot=SECOND))
 
 
 def test_replay_old_boot_and_anothers_letter_are_refused_before_decoding() -> None:
@@ -247,10 +266,10 @@ def test_replay_old_boot_and_anothers_letter_are_refused_before_decoding() -> No
 
     assert open_it(BOOT, 7, peer=ANA.peer_id) is Code.WIRE_MALFORMED
     assert open_it(BOOT, 7, peer=ANA.peer_id) is Code.WIRE_REPLAY
-    assert open_it(b"second", 1, peer=ANA.peer_id) is Code.WIRE_MALFORMED
+    assert open_it(SECOND, 1, peer=ANA.peer_id) is Code.WIRE_MALFORMED
     assert open_it(BOOT, 8, peer=ANA.peer_id) is Code.WIRE_OLD_BOOT
-    assert open_it(b"second", 2, peer=BEN.peer_id) is Code.WIRE_WRONG_RECIPIENT
-    assert open_it(b"second", 2, peer=ANA.peer_id) is Code.WIRE_MALFORMED  # the one before took no note of it
+    assert open_it(SECOND, 2, peer=BEN.peer_id) is Code.WIRE_WRONG_RECIPIENT
+    assert open_it(SECOND, 2, peer=ANA.peer_id) is Code.WIRE_MALFORMED  # the one before took no note of it
 
 
 FIELDS: dict[str, st.SearchStrategy[Any]] = {

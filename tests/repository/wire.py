@@ -57,7 +57,8 @@ The Ed25519 signature is made over the text “intellect-node envelope 1”, a z
 protobuf; `domain` is `{DOMAIN}`, `payload` the BLAKE3 hash of the payload. An envelope without a recipient is a *statement*:
 it may be passed on. One with a recipient is good once: `boot` is 16 random bytes of the sender's process, `sequence` its counter
 towards the recipient, and a window of {limits.REPLAY_WINDOW} is kept. A topic's is a statement with `boot` and a `sequence` per topic.
-An envelope is checked in this order: size, domain, name, version, run, recipient, payload hash and signature; only then is the message decoded.
+An envelope is checked in this order: size, domain, the header's bounds, name, version, run, recipient, payload
+hash and signature; only then is the message decoded.
 """
 
 

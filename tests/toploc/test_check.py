@@ -10,6 +10,7 @@ import toploc
 from tests.toploc.worlds import HIDDEN, computed, pair, states
 from toploc import Fault, Policy, ProofPoly, calibrate, check
 from toploc.chunks import pick_chunks
+from toploc.policy import Thresholds
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +132,15 @@ def test_a_constant_polynomial_is_refused_even_where_its_distances_pass():
     assert result.exp_mismatches <= 38 and result.mant_err_mean <= 10 and result.mant_err_median <= 8
     verdict = check(noise, [forged], Policy.published())
     assert {Fault.SIGNS, Fault.REPEATS} <= _faults(verdict)
+
+
+def test_faults_come_in_the_order_of_the_page():
+    noise = torch.randn(32, 4096, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
+    policy = Policy.published(thresholds=Thresholds(0, 0.0, 0.0), gross=0)
+    found = [
+        reason.fault for reason in check(noise, [ProofPoly([0x405B] + [0] * 127, 65497)], policy).reasons
+    ]
+    assert list(dict.fromkeys(found)) == [Fault.SIGNS, Fault.REPEATS, Fault.GROSS, Fault.THRESHOLDS]
 
 
 def _template(texts, modulus=65497):

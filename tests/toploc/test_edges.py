@@ -94,6 +94,31 @@ def test_points_that_make_no_proof_are_refused(x, y):
         ProofPoly.from_points(x, y)
 
 
+@pytest.mark.parametrize(
+    ("coeffs", "modulus"),
+    [
+        ([1.5], 3),
+        (["5"], 3),
+        ([True], 3),
+        ([2**70], 3),
+        ([-1], 3),
+        ([65536], 3),
+        ([[1, 2]], 3),
+        ([1], 3.5),
+        ([1], -1),
+    ],
+)
+def test_numbers_that_make_no_proof_are_refused(coeffs, modulus):
+    with pytest.raises(ValueError):
+        ProofPoly(coeffs, modulus)
+
+
+@pytest.mark.parametrize("length", [-1, 65_498, 10**9])
+def test_a_null_proof_is_as_long_as_a_proof_may_be(length):
+    with pytest.raises(ValueError, match="65497"):
+        ProofPoly.null(length)
+
+
 def test_no_points_are_the_polynomial_of_no_coefficient():
     assert ProofPoly.from_points([], []).to_bytes() == b"\xff\xd9"
 

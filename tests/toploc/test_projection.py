@@ -53,6 +53,13 @@ def test_bytes_come_back(seed, rows, half, exponent):
     assert again.step_exponent == exponent and (again.residues == residues).all()
 
 
+def test_a_view_of_bytes_is_read_as_its_bytes():
+    data = Fingerprint(0, np.zeros((2, 4), np.uint8)).to_bytes()
+    wide = np.frombuffer(data, np.uint16)
+    assert Fingerprint.from_bytes(memoryview(wide)).residues.shape == (2, 4)
+    assert Fingerprint.from_bytes(memoryview(wide.reshape(1, -1))).residues.shape == (2, 4)
+
+
 @given(st.binary(max_size=300))
 @settings(max_examples=500, deadline=None)
 def test_any_bytes_decode_to_themselves_or_are_refused(data):

@@ -90,6 +90,19 @@ def test_a_gap_is_an_error(builder):
         builder.add("a", _steps(1), step=-1)
 
 
+def test_what_is_refused_begins_no_sequence(builder):
+    builder.add("narrow", _steps(1)[:, :10])
+    for wrong in (
+        lambda: builder.add("a", _steps(1), step=5),
+        lambda: builder.add_batch(["a", "narrow"], _steps(2)),
+        lambda: builder.prefill("a", _steps(1)[0]),
+    ):
+        with pytest.raises(ValueError):
+            wrong()
+        with pytest.raises(KeyError):
+            builder.suspend("a")
+
+
 @pytest.mark.parametrize("cut", [0, 1, 31, 32, 33, 48, 64, 95])
 def test_a_suspended_sequence_goes_on_in_another_builder(builder, cut):
     steps = _steps(96)
@@ -183,6 +196,13 @@ def test_a_suspended_sequence_that_is_none_leaves_nothing_behind(builder):
         builder.resume("a", replace(state, proofs=(b"x",)))
     with pytest.raises(TypeError):
         builder.resume("a", replace(state, window=state.window.double()))
+    for wrong in (
+        {"window": state.window[:, None]},
+        {"window": state.window[0, 0]},
+        {"steps": -32, "proofs": ()},
+    ):
+        with pytest.raises(ValueError, match="no sequence has"):
+            builder.resume("a", replace(state, **wrong))
     builder.resume("a", state)
     builder.add("a", _steps(64)[40:])
     assert builder.finish("a") == _whole(_steps(64))

@@ -40,7 +40,7 @@ def nonsense(epoch: int, round_number: int, attempt: int, base: bytes) -> Iterat
         samples=MOST,
         commitment=b"c" * 32,
         norms=(float("nan"),) * 9,
-        boot=b"b",
+        boot=b"b" * 16,
     )
     yield Ready(
         **place, base=base, tokens=5, samples=5, commitment=b"c" * 32, norms=(1e308,) * 100, voted_attempt=MOST,

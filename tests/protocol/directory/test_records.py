@@ -88,7 +88,7 @@ def test_each_rule_is_applied(guard: Guard, shelf: str, run: None, wrong: dict[s
 
 
 def test_an_addressed_record_is_refused(guard: Guard) -> None:
-    sealed = seal(ME, None, record(ME).message, recipient=OTHER.peer_id)
+    sealed = seal(ME, None, record(ME).message, recipient=OTHER.peer_id, boot=bytes(16))
     with pytest.raises(NodeError, match="addressed"):
         guard.check(sealed.raw, peer=ME.peer_id, shelf="newcomers")
 

@@ -32,7 +32,19 @@ def test_bytes_are_those_of_the_specification() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["/ip4/1.2.3.4/sctp/1", "/ip4/1.2.3", "/ip4/1.2.3.4/tcp/70000", "/ip4", "/tcp/x"]
+    "address",
+    [
+        "/ip4/1.2.3.4/sctp/1",
+        "/ip4/1.2.3",
+        "/ip4/1.2.3.4/tcp/70000",
+        "/ip4",
+        "/tcp/x",
+        "/tcp/+5",
+        "/tcp/1_0",
+        "/tcp/٣",
+        "/tcp/" + "9" * 5000,
+        f"/p2p/{PEER}x/p2p-circuit",
+    ],
 )
 def test_what_is_none_is_refused(address: str) -> None:
     with pytest.raises(ValueError):

@@ -66,7 +66,7 @@ async def test_a_statement_is_delivered_as_it_is_whoever_made_it(pair: Pair) -> 
 
 async def test_what_was_addressed_to_one_peer_is_not_taken_from_another(pair: Pair) -> None:
     author = Identity.ephemeral()
-    letter = seal(author, RUN, Word("psst"), recipient=pair.server.peer_id, sequence=1)
+    letter = seal(author, RUN, Word("psst"), recipient=pair.server.peer_id, boot=bytes(16), sequence=1)
     error = await refusal(pair.caller.post(pair.server.peer_id, letter))
     assert error.code is Code.WIRE_WRONG_RECIPIENT
     assert pair.speaker.heard == []
@@ -125,6 +125,42 @@ async def test_another_peers_words_are_printed_safely(pair: Pair) -> None:
     assert caught.value.sentence.isprintable()
     assert len(caught.value.sentence) < 500
     assert speaker.heard == []
+
+
+async def _ended_task() -> None:
+    task = asyncio.ensure_future(asyncio.Event().wait())
+    task.cancel()
+    await task
+
+
+async def test_a_handler_whose_own_task_was_cancelled_is_a_bug_of_the_handler(pair: Pair) -> None:
+    async def on_ask(message: Ask, context: Context) -> Word:
+        await _ended_task()
+        return Word("")
+
+    async def on_spell(message: Spell, context: Context) -> AsyncIterator[Word]:
+        await _ended_task()
+        yield Word("")
+
+    pair.caller.handle(on_ask)
+    pair.caller.handle(on_spell)
+    introduce(pair.server, pair.caller)
+    error = await refusal(pair.server.request(pair.caller.peer_id, Ask("x")))
+    assert error.code is Code.NET_INTERNAL
+    with pytest.raises(NodeError) as caught:
+        async for _ in pair.server.stream(pair.caller.peer_id, Spell("x")):
+            pass
+    assert caught.value.code is Code.NET_INTERNAL
+
+
+async def test_words_that_are_no_unicode_text_reach_the_caller(pair: Pair) -> None:
+    async def on_ask(message: Ask, context: Context) -> Word:
+        raise NodeError(Code.STO_FULL, "No room for a\udcff.", fix="Remove b\udcff.")
+
+    pair.caller.handle(on_ask)
+    introduce(pair.server, pair.caller)
+    error = await refusal(pair.server.request(pair.caller.peer_id, Ask("x")))
+    assert (error.code, error.sentence, error.fix) == (Code.STO_FULL, "No room for a?.", "Remove b?.")
 
 
 async def test_a_slow_answer_is_a_time_out(pair: Pair) -> None:

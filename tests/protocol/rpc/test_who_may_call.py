@@ -111,7 +111,7 @@ async def test_a_peer_that_restarted_is_reached_at_its_new_address_and_certifica
         make_certificate(pair.server.peer_id),
         pair.server.trust,
         run=RUN,
-        boot=b"second",
+        boot=b"second".ljust(16),
     )
     serve(reborn, Speaker())
     await reborn.start()
