@@ -48,6 +48,7 @@ class Auditing:
         shown: What this member averaged in the last rounds.
         evidence: What shows that a member lied.
         court: Judges exhibits.
+        sentences: What liars did, by who did it.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Auditing:
             unseal_header=self._unseal_header,
             unseal_ready=setting.rules.unseal_ready,
         )
+        self.sentences: dict[str, str] = {}
         self._signatures: dict[int, dict[int, Signed]] = {}
         self._accusations: dict[str, Sealed[Accusation]] = {}
         self._places = asyncio.Semaphore(_MOST_AT_ONCE)
@@ -189,10 +191,10 @@ class Auditing:
         chunk = exhibits[1].chunk
         await asyncio.to_thread(self.evidence.write, round_number, statement, chunk, exhibits)
         what = "false-chunk" if exhibits[0].basis else "false-contribution"
+        self.sentences[liar] = f"{liar} signed what is not true of chunk {chunk} in round {round_number}."
         self._setting.emit(
             "evidence", accused=liar, what=what, round=round_number, chunk=chunk,
-            shown_by=shown_by or self._setting.me,
-            sentence=f"{liar} signed what is not true of chunk {chunk} in round {round_number}.",
+            shown_by=shown_by or self._setting.me, sentence=self.sentences[liar],
         )  # fmt: skip
         accusation = self._outgoing.seal(Accusation(accused=liar, statement=statement, chunk=chunk))
         self._accusations[liar] = accusation

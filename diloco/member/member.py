@@ -281,6 +281,11 @@ class Member:
         """Verified evidence against members."""
         return tuple(self._news.evidence.values())
 
+    @property
+    def found_out(self) -> tuple[str, ...]:
+        """What members signed and no honest one can have signed, a sentence each."""
+        return (*(proof.sentence for proof in self.evidence), *self._auditing.sentences.values())
+
     def give_order(self, sealed: Sealed[Order]) -> None:
         """Take an order and give it to the voters; by gossip all members hear of it."""
         self.ordered(sealed)

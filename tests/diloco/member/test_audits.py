@@ -68,6 +68,7 @@ async def test_an_owner_that_adds_one_quantization_step_everywhere_is_found_and_
         assert {entry.peer for entry in last.roster} == {post.peer for post in honest}
         for post in honest:
             assert {event["accused"] for event in post.of("evidence")} == {liar.peer}
+            assert [liar.peer in sentence for sentence in post.member.found_out] == [True]
             assert {event["true"] for event in post.of("audit") if event["peer"] != liar.peer} <= {True}
         # what each of them holds convinces anyone who has the genesis, and shows it to anyone
         witness = honest[0].member._auditing

@@ -35,6 +35,24 @@ def test_each_owner_has_two_auditors_in_each_round_and_nobody_checks_itself() ->
     assert min(checks.values()) > 200 * AUDITORS / 5 / 2, "the beacon draws all alike"
 
 
+@pytest.mark.failure_mode(37)
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.6, 1.0])
+def test_a_share_of_false_chunks_is_met_as_often_as_the_page_says(share: float) -> None:
+    """docs/rounds.md, audits: in each round with a probability of at least 1 - (1 - q)^2."""
+    chunks = range(100)
+    false = set(range(round(100 * share)))
+    rounds = 1000
+    met = 0
+    for number in range(rounds):
+        drawn = {
+            drawn_chunk(blake3(number.to_bytes(4, "big")).digest(), "c", voter, VOTERS, chunks)
+            for voter in VOTERS
+        }
+        met += bool(drawn & false)
+    expected = 1 - (1 - share) ** 2
+    assert met / rounds >= expected - 3 * (expected * (1 - expected) / rounds) ** 0.5
+
+
 def test_with_one_other_voter_it_is_that_one() -> None:
     assert drawn_chunk(beacon(0), "a", "b", ("a", "b"), [7]) == 7
     assert drawn_chunk(beacon(0), "a", "a", ("a", "b"), [7]) is None
