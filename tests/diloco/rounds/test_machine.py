@@ -106,6 +106,39 @@ def test_a_cut_in_two_halves_lets_at_most_one_side_decide(seed: int) -> None:
     swarm.check()
 
 
+@pytest.mark.failure_mode(31)
+@pytest.mark.parametrize("seed", range(12))
+def test_of_two_halves_exactly_the_one_with_the_tie_breaker_goes_on_whatever_attempt_they_are_in(
+    seed: int,
+) -> None:
+    swarm = Swarm(FIVE[:4], rounds=8, seed=seed)
+    names = swarm.random.sample(FIVE[:4], 4)
+    sides = [set(names[:2]), set(names[2:])]
+
+    def cut(a: str, b: str) -> bool:
+        return (a in sides[0]) != (b in sides[0])
+
+    swarm.run(until=3 + seed)
+    for window in range(6):  # whoever leads, a short meeting and no decision: both go to higher attempts
+        swarm.cut = cut if window % 2 == 0 else (lambda a, b: False)
+        swarm.run(until=swarm.now + (20 if window % 2 == 0 else 0.2))
+    swarm.cut = cut
+    swarm.run(until=swarm.now + 1)
+    newest = max((node.state.value for node in swarm.live()), key=lambda value: value.round)
+    voters = {elector.peer for elector in newest.electorate}
+    swarm.run(until=swarm.now + 600)
+    swarm.check()
+    done = [{swarm.nodes[name].state.round for name in side} for side in sides]
+    deciding = [
+        len(side & voters) * 2 > len(voters)
+        or (len(side & voters) * 2 == len(voters) and newest.tie_breaker in side)
+        for side in sides
+    ]
+    assert sorted(deciding) == [False, True]
+    for decides, rounds in zip(deciding, done, strict=True):
+        assert (rounds == {8}) == decides and (decides or max(rounds) <= newest.round + 1)
+
+
 @pytest.mark.failure_mode(30)
 @pytest.mark.parametrize("seed", range(40))
 def test_storms_of_loss_kills_and_restarts_never_split_the_chain(seed: int) -> None:
