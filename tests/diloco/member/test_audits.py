@@ -53,7 +53,7 @@ def banned_in(crowd: Fleet, peer: str) -> int:
 async def test_an_owner_that_adds_one_quantization_step_everywhere_is_found_and_struck_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with fleet(tmp_path, 4, heavy_tailed, tiny_genesis(rounds=8), begin=False) as crowd:
+    async with fleet(tmp_path, 4, heavy_tailed, tiny_genesis(rounds=8), begin=False, step=0.05) as crowd:
         liar = crowd.posts[1]
         honest = [post for post in crowd.posts if post is not liar]
         lie_from(monkeypatch, liar, first=1)
@@ -102,7 +102,7 @@ async def nothing(message: PullExhibits, context: Context) -> AsyncIterator[Exhi
 async def test_an_owner_that_does_not_show_its_work_owns_nothing_for_a_while_and_stays_a_voter(
     tmp_path: Path,
 ) -> None:
-    async with fleet(tmp_path, 4, heavy_tailed, tiny_genesis(rounds=8), begin=False) as crowd:
+    async with fleet(tmp_path, 4, heavy_tailed, tiny_genesis(rounds=8), begin=False, step=0.05) as crowd:
         shy, witness = crowd.posts[1], crowd.posts[0]
         answer_with(shy, nothing, "reduce.pull-exhibits")
         owned: dict[int, dict[str, int]] = {}

@@ -1,12 +1,16 @@
 """Who checks whom, who loses ownership, who is struck off: pure functions of beacons and Readys."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from blake3 import blake3
 
 from diloco.rounds.audits import AUDITORS, convicted, drawn_chunk, unproven_after
-from diloco.rounds.statements import Elector, Ready, Unproven
+from diloco.rounds.duties import speak
+from diloco.rounds.events import Contribution, Observed, Say
+from diloco.rounds.statements import Elector, Rate, Ready, Unproven
+from tests.diloco.rounds.swarm import Swarm
 
 VOTERS = tuple("abcdef")
 ELECTORATE = tuple(Elector(peer=peer) for peer in VOTERS)
@@ -99,3 +103,28 @@ def test_more_than_half_of_the_other_voters_have_to_hold_evidence() -> None:
     assert convicted(ELECTORATE, by("a", "b", "x", "y", "z")) == set(), "nor has who has no vote"
     assert convicted(ELECTORATE[:3], {"a": says(found="x"), "b": says(found="x")}) == {"x"}
     assert convicted(ELECTORATE[:2], {"a": says(found="b"), "b": says(found="a")}) == {"a", "b"}
+
+
+def test_what_a_voter_observes_goes_into_its_readys_and_comes_of_it_what_the_plan_says() -> None:
+    swarm = Swarm(("anna", "bert", "carl", "dora"), rounds=3)
+    seen = {peer: Rate(peer=peer, rate=100 if peer != "dora" else 1) for peer in swarm.nodes}
+    for name in swarm.nodes:
+        rates = tuple(rate for peer, rate in sorted(seen.items()) if peer != name)
+        found = ("dora",) if name in ("anna", "bert") else ()
+        swarm.feed(name, Observed(rates, found))
+    swarm.run(when=lambda: all(node.state.finished for node in swarm.nodes.values()), until=600)
+    swarm.check()
+    values = [certified.value for certified in swarm.nodes["anna"].disk.chain]
+    assert [entry.peer for entry in values[1].unproven] == ["dora"]
+    assert values[-1].unproven[0].rounds > values[1].unproven[0].rounds, "it is reported in every round"
+
+
+def test_what_those_without_a_vote_observe_is_not_said() -> None:
+    state = Swarm(("anna",)).nodes["anna"].state
+    seen = Observed((Rate(peer="bert", rate=7),), ("bert",), ("bert",))
+    for name, rates in (("anna", seen.rates), ("zoe", ())):
+        outside = replace(state, me=name, base=b"b" * 32, observed=seen, contribution=Contribution())
+        _, effects = speak(outside, 0.0)
+        (ready,) = [effect.body for effect in effects if isinstance(effect, Say)]
+        assert isinstance(ready, Ready)
+        assert (ready.rates, bool(ready.unshown), bool(ready.convicted)) == (rates, bool(rates), bool(rates))
