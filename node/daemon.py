@@ -28,6 +28,7 @@ from node.joining import GENESIS_FILE, check_way_in, find_admission, find_run
 from node.lifecycle import StopSignals, stop_now
 from node.messages import AskGenesis, GenesisPart
 from node.network import Network
+from node.renewal import Renewal
 from node.roles.coordinator import Coordinator
 from node.roles.corpus import share_corpus
 from node.roles.workers import Workers
@@ -250,7 +251,8 @@ class Daemon:
         if coordinator is not None:
             network.endpoint.handle(coordinator.on_ask_admission)
         await network.admitted(admission)
-        self._watch = asyncio.ensure_future(self._watch_network(network))
+        renewal = Renewal(network, genesis, coordinator, self._folder, self._emit, member.take_admission)
+        self._watch = asyncio.ensure_future(self._watch_network(network, renewal, admission))
         self._watch.add_done_callback(self._watch_ended)
         await share_corpus(
             genesis, self._folder, self._path.parent, network, member.service.shelf, self._emit
@@ -349,7 +351,7 @@ class Daemon:
             emit=self._emit,
         )
 
-    async def _watch_network(self, network: Network) -> None:
+    async def _watch_network(self, network: Network, renewal: Renewal, admission: bytes) -> None:
         async def sample() -> None:
             while True:
                 self._sent = self._meter.sent()
@@ -359,7 +361,10 @@ class Daemon:
                 await asyncio.sleep(_SAMPLE_SECONDS)
 
         watching = keep_running(network.watch, lambda error: self._failed("network", error))
-        await asyncio.gather(watching, sample(), serve_extensions(network.endpoint, self._emit))
+        renewing = keep_running(
+            lambda: renewal.run(admission), lambda error: self._failed("admission", error)
+        )
+        await asyncio.gather(watching, renewing, sample(), serve_extensions(network.endpoint, self._emit))
 
     def _failed(self, task: str, error: BaseException) -> None:
         self._emit("task.failed", task=task, reason=f"{type(error).__name__}: {error}")
