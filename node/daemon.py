@@ -248,6 +248,7 @@ class Daemon:
             wall=network.now,
         )
         member = self._member = self._shown.member = Member(setting, state, workers)
+        member.outgoing.wide = self._coordinator is not None
         if coordinator is not None:
             network.endpoint.handle(coordinator.on_ask_admission)
         await network.admitted(admission)
