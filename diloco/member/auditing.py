@@ -30,6 +30,7 @@ from protocol.units import PeerId
 _TRIES = 3  # an owner that is only restarting is asked again
 _MOST_EXHIBITS = 4097  # a statement, and the contributions of the longest roster
 _MOST_AT_ONCE = 2
+_MOST_KEPT = 64  # liars of whom the evidence stays, the last ones
 _SECRET = "intellect-node audit of one's own choice v1"
 
 
@@ -93,12 +94,11 @@ class Auditing:
         """
         before = self._signatures.get(value.round - 1, {})
         self._signatures = {value.round - 1: before, value.round: signatures}
-        self._findings.convicted -= set(value.banned)
-        for accused, accusation in list(self._accusations.items()):
-            if accused in value.banned:
-                del self._accusations[accused]
-            else:
-                self._tell(accusation)
+        here = {*(elector.peer for elector in value.electorate), *value.members}
+        self._findings.convicted &= here
+        self._accusations = {peer: word for peer, word in self._accusations.items() if peer in here}
+        for accusation in self._accusations.values():
+            self._tell(accusation)
         picks = [before[chunk] for chunk in self._picks(value, before)]
         self._tasks.spawn(self._audit(value.round, picks), "audit")
 
@@ -190,7 +190,10 @@ class Auditing:
         statement = statement_digest(exhibits[0].statement)
         chunk = exhibits[1].chunk
         await asyncio.to_thread(self.evidence.write, round_number, statement, chunk, exhibits)
+        await asyncio.to_thread(self.evidence.keep, _MOST_KEPT)
         what = "false-chunk" if exhibits[0].basis else "false-contribution"
+        if len(self.sentences) >= _MOST_KEPT:
+            del self.sentences[next(iter(self.sentences))]
         self.sentences[liar] = f"{liar} signed what is not true of chunk {chunk} in round {round_number}."
         self._setting.emit(
             "evidence", accused=liar, what=what, round=round_number, chunk=chunk,

@@ -8,7 +8,7 @@ from diloco.rounds.beacon import next_beacon, reveals_of
 from diloco.rounds.electorate import is_quorum, leader_order
 from diloco.rounds.leases import Ledger, assign, assign_timed, settle, sizes_after
 from diloco.rounds.membership import next_membership
-from diloco.rounds.orders import stands, take_orders, with_parameters
+from diloco.rounds.orders import stands, strike_off, take_orders, with_parameters
 from diloco.rounds.roster import Plan, included, partial_tokens
 from diloco.rounds.rules import Rules
 from diloco.rounds.statements import Boot, Close, Contributor, Ready, ReducedChunk, Value
@@ -120,7 +120,7 @@ def make_value(
     """The value of a free proposal: a pure function of the value before, plan, attempt and reduced chunks."""
     will = take_orders(rules, tip, plan.readys)
     will.unseated |= plan.struck
-    will.banned |= convicted(tip.electorate, plan.readys)
+    strike_off(will, tip, convicted(tip.electorate, plan.readys))
     here = next_membership(rules, tip, plan.base, plan.readys, will)
     rules = with_parameters(rules, will.parameters)
     books = books_after(rules, tip, plan.roster, chunks, here.keep, () if will.finished else here.present)

@@ -9,6 +9,8 @@ from blake3 import blake3
 from diloco.rounds.audits import AUDITORS, convicted, drawn_chunk, unproven_after
 from diloco.rounds.duties import speak
 from diloco.rounds.events import Contribution, Observed, Say
+from diloco.rounds.planning import make_value
+from diloco.rounds.roster import make_plan
 from diloco.rounds.statements import Elector, Rate, Ready, Unproven
 from tests.diloco.rounds.swarm import Swarm
 
@@ -128,3 +130,22 @@ def test_what_those_without_a_vote_observe_is_not_said() -> None:
         (ready,) = [effect.body for effect in effects if isinstance(effect, Say)]
         assert isinstance(ready, Ready)
         assert (ready.rates, bool(ready.unshown), bool(ready.convicted)) == (rates, bool(rates), bool(rates))
+
+
+@pytest.mark.failure_mode(35, 37)
+def test_a_convicted_voter_is_banned_and_one_without_a_vote_is_only_sent_away() -> None:
+    """Names that cost nothing would fill any list."""
+    state = Swarm(("anna", "bert", "carl", "dora")).nodes["anna"].state
+    tip = replace(state.value, members=("zoe",))
+    readys = {
+        peer: Ready(
+            epoch=0, round=0, attempt=0, base=tip.base, convicted=("dora", "zoe") if peer != "dora" else ()
+        )
+        for peer in ("anna", "bert", "carl", "dora", "zoe")
+    }
+    plan = make_plan(state.rules, tip, readys)
+    assert plan is not None
+    value = make_value(state.rules, tip, state.tip.digest, plan, 0, ())
+    assert value.banned == ("dora",)
+    assert {elector.peer for elector in value.electorate} == {"anna", "bert", "carl"}
+    assert value.members == ()
