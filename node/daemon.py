@@ -31,6 +31,7 @@ from node.network import Network
 from node.renewal import Renewal
 from node.roles.coordinator import Coordinator
 from node.roles.corpus import share_corpus
+from node.roles.wishes import carry_out
 from node.roles.workers import Workers
 from node.runfile import RunFile
 from node.showing import Showing
@@ -41,7 +42,7 @@ from protocol.files import write_whole
 from protocol.identity import Identity
 from protocol.keeping import keep_running
 from protocol.rpc import Context, SocketMeter
-from protocol.units import Address, PeerId
+from protocol.units import Address
 
 IDENTITY_FILE = "identity.key"
 OPERATOR_FILE = "operator.key"
@@ -384,23 +385,7 @@ class Daemon:
                 Code.CFG_USAGE, f"The node in {self._folder} does not hold the operator's key, or is still starting.",
                 fix="Name the --dir of the node that made the run.",
             )  # fmt: skip
-        do, peer, reason = (
-            question.get("do"),
-            PeerId(str(question.get("peer", ""))),
-            str(question.get("reason", "")),
-        )
-        if do == "ban":
-            number = coordinator.ban(member, peer, reason[:200])
-            return f"Order {number}: {peer} is banned from the next decided round on."
-        if do == "admit":
-            coordinator.invite(peer)
-            return f"{peer} may join."
-        if do == "unban":
-            return f"Order {coordinator.unban(member, peer, reason[:200])}: {peer} may come again."
-        if do == "reset":
-            epoch, number = coordinator.reset(member, reason[:200])
-            return f"Epoch {epoch} begins with round {number}."
-        raise NodeError(Code.CFG_USAGE, f"There is no order {do!r}.", fix="Use admit, ban, unban or reset.")
+        return carry_out(coordinator, member, question)
 
     # ---- what others see
 

@@ -154,24 +154,35 @@ class Coordinator:
             )
         return Admitted(admission=self.admit(context.sender, message.roles, message.admission))
 
-    def ban(self, member: Member, peer: PeerId, reason: str) -> int:
-        """Order that a peer takes no part from the round on that takes the order up; returns the order's number.
+    def order(
+        self, member: Member, kind: str, reason: str, *, peer: str = "", name: str = "", value: str = ""
+    ) -> int:
+        """Give an order, which acts from the round on that takes it up; returns its number.
+
+        Args:
+            member: The member on this node.
+            kind: See ``Order``.
+            reason: In plain words.
+            peer: Whom it is about, where it is about somebody.
+            name: The parameter that changes, for ``parameter``.
+            value: Its new value; empty for that of the genesis.
 
         Raises:
-            NodeError: ``ID_BAD_PEER``.
+            NodeError: ``ID_BAD_PEER``; ``CFG_USAGE``: the parameter may not have that value.
         """
-        self._admitted.pop(peer, None)
-        return self._order(member, "ban", peer, reason)
-
-    def unban(self, member: Member, peer: PeerId, reason: str) -> int:
-        """Order that a banned peer may come again; returns the order's number."""
-        return self._order(member, "unban", peer, reason)
-
-    def _order(self, member: Member, kind: str, peer: PeerId, reason: str) -> int:
-        public_key_of(peer)
+        if peer:
+            public_key_of(peer)
+        if kind == "ban":
+            self._admitted.pop(PeerId(peer), None)
+        if kind == "parameter" and not self._rules.accepts(name, value):
+            named = ", ".join(self._genesis.sections.round.changeable) or "none in this run"
+            raise NodeError(
+                Code.CFG_USAGE, f"{name!r} may not be changed to {value!r}.",
+                fix=f"What may be changed: {named}; the value has to be allowed by the run file's rules.",
+            )  # fmt: skip
         taken = member.state.value.order_number if member.state is not None else 0
         self._last_order = max(self._last_order, taken) + 1
-        order = Order(number=self._last_order, kind=kind, peer=peer, reason=reason)
+        order = Order(number=self._last_order, kind=kind, peer=peer, reason=reason, name=name, value=value)
         member.give_order(seal(self._operator, self._genesis.run_id, order))
         self._emit("order.given", number=order.number, order=kind, peer=peer, reason=reason)
         return order.number
