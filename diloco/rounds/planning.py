@@ -117,7 +117,16 @@ def books_after(
 def make_value(
     rules: Rules, tip: Value, tip_digest: bytes, plan: Plan, attempt: int, chunks: Sequence[ReducedChunk]
 ) -> Value:
-    """The value of a free proposal: a pure function of the value before, plan, attempt and reduced chunks."""
+    """The value of a free proposal: a pure function of the value before, plan, attempt and reduced chunks.
+
+    Raises:
+        ValueError: They are not the chunks of this round.
+    """
+    slot = rules.slot(tip.round + 1)
+    if len(chunks) != (len(slot) if plan.roster else 0):
+        raise ValueError(
+            f"the round has {len(slot)} chunks, and none without a contributor; {len(chunks)} are named"
+        )
     will = take_orders(rules, tip, plan.readys)
     will.unseated |= plan.struck
     strike_off(will, tip, convicted(tip.electorate, plan.readys))
@@ -156,7 +165,7 @@ def make_value(
         beacon=next_beacon(tip.beacon, tip.round + 1, reveals),
         reveals=reveals,
         tokens=total,
-        partial_tokens=partial_tokens(rules, plan, chunks),
+        partial_tokens=partial_tokens([rules.chunk_sizes[c] for c in slot], plan, chunks),
         stopped=here.stopped,
         orders=will.taken,
         order_number=will.number,

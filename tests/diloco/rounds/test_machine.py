@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from diloco.rounds import planning
 from diloco.rounds.planning import make_value
 from diloco.rounds.roster import make_plan
-from diloco.rounds.statements import Lease, Ready
+from diloco.rounds.statements import Lease, Ready, ReducedChunk
 from tests.diloco.rounds.swarm import Swarm
 
 FIVE = ("anna", "bert", "carl", "dora", "emil")
@@ -207,3 +208,34 @@ def test_a_member_without_a_seat_may_be_late_once_and_keeps_its_lease() -> None:
     twice = make_value(state.rules, once, state.tip.digest, plan, 0, ())
     assert (twice.members, twice.late) == ((), ())
     assert all(lease.peer != "gerd" for lease in twice.leases)
+
+
+@pytest.mark.parametrize("fragments", [2, 3])
+def test_each_round_is_the_slot_of_one_fragment_and_a_slot_opens_after_the_one_before(fragments: int) -> None:
+    swarm = Swarm(FIVE, rounds=2 * fragments + 1, seed=fragments, loss=0.1, fragments=fragments)
+    swarm.run(until=8.0)
+    swarm.kill("bert")
+    swarm.run(until=30.0)
+    swarm.restart("bert")
+    swarm.run(until=2000)
+    chain = [certified.value for certified in swarm.nodes["anna"].disk.chain[1:]]
+    assert rounds_done(swarm) == [2 * fragments + 1] * 5
+    covered = [tuple(swarm.rules.slot(value.round)) for value in chain]
+    assert all(len(value.chunks) == len(chunks) for value, chunks in zip(chain, covered, strict=True))
+    assert [chunk for chunks in covered[:fragments] for chunk in chunks] == [0, 1, 2]
+    assert covered[fragments] == covered[0], "and then the first again"
+    swarm.check()
+
+
+def test_a_value_with_chunks_that_nobody_gave_is_none() -> None:
+    swarm = Swarm(FIVE[:3], rounds=3)
+    swarm.run(when=lambda: swarm.nodes["anna"].state.plan is not None)
+    state = swarm.nodes["anna"].state
+    assert state.plan is not None
+    chunk = ReducedChunk(digest=b"d" * 32, included=b"\7")
+    for plan, chunks in (
+        (replace(state.plan, roster=(), owners=()), (chunk,) * 3),
+        (state.plan, (chunk,) * 2),
+    ):
+        with pytest.raises(ValueError, match="chunks"):
+            planning.make_value(swarm.rules, state.value, state.tip.digest, plan, 0, chunks)
