@@ -131,11 +131,13 @@ class Auditing:
         self._findings.report()
 
     async def _check(self, round_number: int, signed: Signed) -> bool:
-        """Whether an owner showed what it had averaged; one that is gone is not asked to."""
+        """Whether an owner showed what it had averaged; one that is gone or has left is not asked to."""
         owner, chunk = signed.signer, signed.frame.chunk
         question = PullExhibits(statement=statement_digest(signed.frame.header), chunk=chunk)
         for attempt in range(_TRIES):
-            if owner in self._presence.dead:
+            value = self._begun().value
+            stays = owner in value.members or any(elector.peer == owner for elector in value.electorate)
+            if owner in self._presence.dead or not stays:
                 return True
             try:
                 async with self._places:
@@ -163,14 +165,19 @@ class Auditing:
             NodeError: It cannot be asked; ``RND_EVIDENCE``: it shows nothing, or not that statement.
         """
         most = max(self._setting.codec.nbytes(n) for n in self._setting.rules.chunk_sizes)
-        progress = self._setting.genesis.sections.deadline.progress
+        deadline = self._setting.genesis.sections.deadline
         exhibits: list[Exhibit] = []
-        stream = self._setting.endpoint.stream(PeerId(peer), question, progress=progress)
-        async with aclosing(stream) as answers:
-            async for exhibit in answers:
-                exhibits.append(exhibit)
-                if len(exhibit.data) > most or len(exhibits) > _MOST_EXHIBITS:
-                    raise NodeError(Code.RND_EVIDENCE, "More was shown than there can be.", peer=peer)
+        stream = self._setting.endpoint.stream(PeerId(peer), question, progress=deadline.progress)
+        try:
+            async with asyncio.timeout(deadline.attempt_max.total_seconds()), aclosing(stream) as answers:
+                async for exhibit in answers:
+                    exhibits.append(exhibit)
+                    if len(exhibit.data) > most or len(exhibits) > _MOST_EXHIBITS:
+                        raise NodeError(Code.RND_EVIDENCE, "More was shown than there can be.", peer=peer)
+        except TimeoutError:
+            raise NodeError(
+                Code.RND_EVIDENCE, "It was shown more slowly than a whole round takes.", peer=peer
+            ) from None
         if not exhibits or statement_digest(exhibits[0].statement) != question.statement:
             raise NodeError(Code.RND_EVIDENCE, "Nothing was shown of that statement.", peer=peer)
         return exhibits
@@ -189,8 +196,11 @@ class Auditing:
         self._findings.convicted.add(liar)
         statement = statement_digest(exhibits[0].statement)
         chunk = exhibits[1].chunk
-        await asyncio.to_thread(self.evidence.write, round_number, statement, chunk, exhibits)
-        await asyncio.to_thread(self.evidence.keep, _MOST_KEPT)
+        try:
+            await asyncio.to_thread(self.evidence.write, round_number, statement, chunk, exhibits)
+            await asyncio.to_thread(self.evidence.keep, _MOST_KEPT)
+        except NodeError as error:  # others will have to find out by themselves
+            self._setting.emit("evidence.lost", code=str(error.code), reason=error.sentence)
         what = "false-chunk" if exhibits[0].basis else "false-contribution"
         if len(self.sentences) >= _MOST_KEPT:
             del self.sentences[next(iter(self.sentences))]

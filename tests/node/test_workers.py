@@ -58,7 +58,7 @@ async def test_a_stopped_worker_is_named_in_the_log_and_in_the_status(tmp_path: 
         await workers.stop()
 
 
-async def test_a_lease_of_several_runs_is_trained_in_order_and_an_interruption_costs_no_time_budget(
+async def test_a_lease_of_several_runs_is_trained_in_order_within_what_is_left_of_the_time(
     tmp_path: Path,
 ) -> None:
     genesis = small_genesis(tmp_path, round={"time_budget": "10 min"})
