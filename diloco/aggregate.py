@@ -23,8 +23,10 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from numba import types
 
 from diloco.codec import Buffer, Codec, Floats
+from diloco.compiled import FLOATS_OUT, kernel
 
 Aggregation = Literal["mean", "trimmed_mean", "median"]
 
@@ -32,7 +34,10 @@ FEWEST = 5
 """Contributions from which on a chunk is trimmed; of fewer too little would be left."""
 
 _TRIM = 5  # one part in so many of the weight is left out at each end of a trimmed mean
-_PART = 2**14  # values that are sorted at once, which bounds memory to 8 × contributors × this and some more
+_PART = 2**14  # values that are decoded of all contributions at once
+_FEW = 32  # contributions that are sorted by insertion
+_ROWS = types.Array(types.float32, 2, "C", readonly=True)
+_WEIGHTS = types.Array(types.int64, 1, "C", readonly=True)
 
 
 class RunningMean:
@@ -132,7 +137,7 @@ def aggregate(
         for row, data, clip in zip(rows, contributions, factors, strict=True):
             codec.decode_part(data, n, start, row)
             row *= np.float32(clip)
-        part[:] = _middle(rows, np.array(weights, np.int64), left_out)
+        _middle(rows, np.array(weights, np.int64), np.int64(left_out), part)
     return out
 
 
@@ -144,19 +149,36 @@ def trimmed_weight(how: Aggregation, weights: Sequence[int]) -> int:
     return total // _TRIM if how == "trimmed_mean" else (total - 1) // 2
 
 
-def _middle(values: Floats, weights: npt.NDArray[np.int64], left_out: int) -> npt.NDArray[np.float64]:
-    """The running mean, in fp64 and in ascending order, of what is between the two ends, for each column."""
-    order = np.argsort(values, axis=0, kind="stable")  # equal values stay in roster order
-    ordered = np.take_along_axis(values, order, axis=0).astype(np.float64)
-    ends = np.cumsum(weights[order], axis=0)
-    last = int(weights.sum()) - left_out
-    kept = np.diff(np.clip(ends, left_out, last), axis=0, prepend=left_out)
-    mean = np.zeros(values.shape[1], np.float64)
-    sums = np.zeros(values.shape[1], np.int64)
-    for row, part in zip(ordered, kept, strict=True):
-        sums += part
-        mean += np.divide(part, sums, out=np.zeros_like(mean), where=part > 0) * (row - mean)
-    return mean
+@kernel(types.void(_ROWS, _WEIGHTS, types.int64, FLOATS_OUT))
+def _middle(
+    values: npt.NDArray[np.float32], weights: npt.NDArray[np.int64], left_out: np.int64, out: Floats
+) -> None:
+    """The running mean, in fp64 and in ascending order, of what is between the two ends of each column."""
+    rows, columns = values.shape
+    column = np.empty(rows, np.float32)
+    weight = np.empty(rows, np.int64)
+    last = np.int64(weights.sum() - left_out)
+    for place in range(columns):
+        if rows <= _FEW:  # insertion, which like the other way keeps equal values in roster order
+            for row in range(rows):
+                value, to = values[row, place], row
+                while to > 0 and column[to - 1] > value:
+                    column[to], weight[to] = column[to - 1], weight[to - 1]
+                    to -= 1
+                column[to], weight[to] = value, weights[row]
+        else:
+            unordered = values[:, place].copy()
+            order = np.argsort(unordered, kind="mergesort")
+            for row in range(rows):
+                column[row], weight[row] = unordered[order[row]], weights[order[row]]
+        mean, kept, end = 0.0, np.int64(0), np.int64(0)
+        for row in range(rows):
+            begin, end = end, np.int64(end + weight[row])
+            part = np.int64(min(end, last) - max(begin, left_out))
+            if part > 0:
+                kept = np.int64(kept + part)
+                mean = mean + np.float64(part) / np.float64(kept) * (np.float64(column[row]) - mean)
+        out[place] = np.float32(mean)
 
 
 def longest(

@@ -255,7 +255,8 @@ class AdmissionSection(Section):
     ] = ()
     """Peer ids of the allowlist."""
     seats: Annotated[int, Field(ge=1, le=31)] = 31
-    """The coordinator gives a seat to so many of the members it admits, in order of their coming."""
+    """The coordinator gives a seat to so many of the members it admits, in order of their coming; with `open`
+    only to those that come before the run begins: later ones contribute without a vote."""
 
     @model_validator(mode="after")
     def _allow_fits_policy(self) -> Self:

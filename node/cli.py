@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from node.admin_cli import admin
 from node.children import die_with_parent_if_asked
 from node.ledger_cli import ledger
+from node.lifecycle import RUNS, running
 from node.messages_cli import messages
 from node.shardcast_cli import shardcast
 from protocol.errors import CATALOGUE, Code, NodeError
 
 if TYPE_CHECKING:
     from node.runfile import RunFile
-
-RUNS = Path("runs")
 
 GUIDE = """\
 intellect-node trains language models together with other people's machines.
@@ -219,7 +219,7 @@ def status(folder: Dir = None, as_json: AsJson = False) -> int:
     from node.status import ask_status
     from node.status_view import render
 
-    answers = [(each, ask_status(each)) for each in _running(folder)]
+    answers = [(each, ask_status(each)) for each in running(folder)]
     if as_json:
         print(json.dumps([{"dir": str(each), **asdict(answer)} for each, answer in answers]))
     else:
@@ -247,7 +247,7 @@ def stop(
         raise NodeError(
             Code.CFG_USAGE, f"--wait: {error}.", fix='Write a time such as --wait "90 s".'
         ) from None
-    folders = _running(folder)
+    folders = running(folder)
     if len(folders) > 1 and not every:
         raise NodeError(
             Code.CFG_USAGE,
@@ -267,67 +267,7 @@ def stop(
     return 0 if ended else 1
 
 
-def _running(folder: Path | None) -> list[Path]:
-    """Data directories to talk to: the named one, else those below runs/ that a process holds."""
-    from node.lifecycle import LOCK_FILE, holder
-
-    if folder is not None:
-        return [folder]
-    locks = [lock for depth in ("*", "*/*", "*/*/*") for lock in RUNS.glob(f"{depth}/{LOCK_FILE}")]
-    found = sorted(lock.parent for lock in locks if holder(lock.parent) is not None)
-    if not found:
-        raise NodeError(Code.SYS_NOT_RUNNING, f"No node runs below {RUNS.absolute()}.")
-    return found
-
-
-admin = typer.Typer(
-    help="What the run's operator may order, on the node that made the run.", no_args_is_help=True
-)
 app.add_typer(admin, name="admin")
-
-PeerArgument = Annotated[str, typer.Argument(metavar="PEER", help="A peer id.", show_default=False)]
-Reason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Why; everyone may read it.", show_default=False)
-]
-
-
-@admin.command()
-def admit(peer: PeerArgument, folder: Dir = None) -> int:
-    """Let a peer in where the run's policy is `invite`."""
-    return _administer(folder, "admit", peer=peer)
-
-
-@admin.command()
-def ban(peer: PeerArgument, reason: Reason, folder: Dir = None) -> int:
-    """Ban a peer from the run, from the next decided round on."""
-    return _administer(folder, "ban", peer=peer, reason=reason)
-
-
-@admin.command()
-def unban(peer: PeerArgument, reason: Reason, folder: Dir = None) -> int:
-    """Let a banned peer come again."""
-    return _administer(folder, "unban", peer=peer, reason=reason)
-
-
-@admin.command()
-def reset(reason: Reason, folder: Dir = None) -> int:
-    """Begin a new epoch with the members that are here: for a run that has lost its quorum for good."""
-    return _administer(folder, "reset", reason=reason)
-
-
-def _administer(folder: Path | None, do: str, **fields: str) -> int:
-    from node.status import ask_admin
-
-    folders = _running(folder)
-    if len(folders) > 1:
-        named = ", ".join(map(str, folders))
-        raise NodeError(
-            Code.CFG_USAGE, f"{len(folders)} nodes run: {named}.", fix="Name the founder's with --dir."
-        )
-    print(ask_admin(folders[0], do, fields))
-    return 0
-
-
 app.add_typer(messages, name="messages")
 app.add_typer(ledger, name="ledger")
 app.add_typer(shardcast, name="shardcast")

@@ -28,8 +28,10 @@ from node.joining import GENESIS_FILE, check_way_in, find_admission, find_run
 from node.lifecycle import StopSignals, stop_now
 from node.messages import AskGenesis, GenesisPart
 from node.network import Network
+from node.renewal import Renewal
 from node.roles.coordinator import Coordinator
 from node.roles.corpus import share_corpus
+from node.roles.wishes import carry_out
 from node.roles.workers import Workers
 from node.runfile import RunFile
 from node.showing import Showing
@@ -40,7 +42,7 @@ from protocol.files import write_whole
 from protocol.identity import Identity
 from protocol.keeping import keep_running
 from protocol.rpc import Context, SocketMeter
-from protocol.units import Address, PeerId
+from protocol.units import Address
 
 IDENTITY_FILE = "identity.key"
 OPERATOR_FILE = "operator.key"
@@ -247,10 +249,12 @@ class Daemon:
             wall=network.now,
         )
         member = self._member = self._shown.member = Member(setting, state, workers)
+        member.outgoing.wide = self._coordinator is not None
         if coordinator is not None:
             network.endpoint.handle(coordinator.on_ask_admission)
         await network.admitted(admission)
-        self._watch = asyncio.ensure_future(self._watch_network(network))
+        renewal = Renewal(network, genesis, coordinator, self._folder, self._emit, member.take_admission)
+        self._watch = asyncio.ensure_future(self._watch_network(network, renewal, admission))
         self._watch.add_done_callback(self._watch_ended)
         await share_corpus(
             genesis, self._folder, self._path.parent, network, member.service.shelf, self._emit
@@ -349,7 +353,7 @@ class Daemon:
             emit=self._emit,
         )
 
-    async def _watch_network(self, network: Network) -> None:
+    async def _watch_network(self, network: Network, renewal: Renewal, admission: bytes) -> None:
         async def sample() -> None:
             while True:
                 self._sent = self._meter.sent()
@@ -359,7 +363,10 @@ class Daemon:
                 await asyncio.sleep(_SAMPLE_SECONDS)
 
         watching = keep_running(network.watch, lambda error: self._failed("network", error))
-        await asyncio.gather(watching, sample(), serve_extensions(network.endpoint, self._emit))
+        renewing = keep_running(
+            lambda: renewal.run(admission), lambda error: self._failed("admission", error)
+        )
+        await asyncio.gather(watching, renewing, sample(), serve_extensions(network.endpoint, self._emit))
 
     def _failed(self, task: str, error: BaseException) -> None:
         self._emit("task.failed", task=task, reason=f"{type(error).__name__}: {error}")
@@ -378,23 +385,7 @@ class Daemon:
                 Code.CFG_USAGE, f"The node in {self._folder} does not hold the operator's key, or is still starting.",
                 fix="Name the --dir of the node that made the run.",
             )  # fmt: skip
-        do, peer, reason = (
-            question.get("do"),
-            PeerId(str(question.get("peer", ""))),
-            str(question.get("reason", "")),
-        )
-        if do == "ban":
-            number = coordinator.ban(member, peer, reason[:200])
-            return f"Order {number}: {peer} is banned from the next decided round on."
-        if do == "admit":
-            coordinator.invite(peer)
-            return f"{peer} may join."
-        if do == "unban":
-            return f"Order {coordinator.unban(member, peer, reason[:200])}: {peer} may come again."
-        if do == "reset":
-            epoch, number = coordinator.reset(member, reason[:200])
-            return f"Epoch {epoch} begins with round {number}."
-        raise NodeError(Code.CFG_USAGE, f"There is no order {do!r}.", fix="Use admit, ban, unban or reset.")
+        return carry_out(coordinator, member, question)
 
     # ---- what others see
 

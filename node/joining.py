@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -176,25 +177,59 @@ async def find_admission(
     return raw
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What coordinators answered.
+
+    Attributes:
+        admission: An admission of the run's operator for this node (envelope bytes); None where none gave one.
+        refusal: Why not, where one said no.
+    """
+
+    admission: bytes | None = None
+    refusal: str = ""
+
+
+async def ask_coordinators(network: Network, genesis: Genesis, held: bytes = b"") -> Asked:
+    """Ask the coordinators that are known now for an admission.
+
+    Args:
+        network: The node's network.
+        genesis: The run.
+        held: The admission that this node has.
+
+    Raises:
+        NodeError: ``NET_VERSION`` when the run speaks another version.
+    """
+    question = AskAdmission(
+        protocol=PROTOCOL, software=software_version(), roles=network.roles, admission=held
+    )
+    refusal = ""
+    for peer in [peer for peer, record in network.members.items() if "coordinator" in record.roles]:
+        try:
+            answer = await network.endpoint.request(peer, question)
+            read_admission(answer.admission, genesis.run_id, genesis.operator, network.me)
+            return Asked(admission=bytes(answer.admission))
+        except NodeError as error:
+            if error.code == Code.NET_VERSION:
+                raise
+            if error.code not in _OUT_OF_REACH:
+                refusal = error.sentence
+    return Asked(refusal=refusal)
+
+
 async def _ask(network: Network, genesis: Genesis, say: Say, emit: Emit) -> bytes:
-    question = AskAdmission(protocol=PROTOCOL, software=software_version(), roles=network.roles)
     await network.publish()
     said = ""
     while True:
         await network.look()
-        sentence = "Waiting to be admitted: no coordinator of the run can be reached."
-        for peer in [peer for peer, record in network.members.items() if "coordinator" in record.roles]:
-            try:
-                answer = await network.endpoint.request(peer, question)
-                sealed = read_admission(answer.admission, genesis.run_id, genesis.operator, network.me)
-            except NodeError as error:
-                if error.code == Code.NET_VERSION:
-                    raise
-                if error.code not in _OUT_OF_REACH:
-                    sentence = f"Waiting to be admitted: {error.sentence}"
-            else:
-                emit("admission.received", seat=sealed.message.seat, peer=peer)
-                return bytes(answer.admission)
+        asked = await ask_coordinators(network, genesis)
+        if asked.admission is not None:
+            given = read_admission(asked.admission, genesis.run_id, genesis.operator, network.me)
+            emit("admission.received", seat=given.message.seat)
+            return asked.admission
+        why = asked.refusal or "no coordinator of the run can be reached."
+        sentence = f"Waiting to be admitted: {why}"
         if sentence != said:
             said = sentence
             say("joining", "admission", sentence)

@@ -22,6 +22,9 @@ from node.children import end_descendants
 from protocol.errors import Code, NodeError
 
 LOCK_FILE = "node.lock"
+
+RUNS = Path("runs")
+"""Where nodes' data directories lie unless told otherwise."""
 _LOCK_SCHEMA = 1
 _LOCK_BYTES = 4096
 
@@ -233,3 +236,18 @@ class StopSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
         self._before.clear()
+
+
+def running(folder: Path | None) -> list[Path]:
+    """Data directories of nodes to talk to: the named one, else those below runs/ that a process holds.
+
+    Raises:
+        NodeError: ``SYS_NOT_RUNNING``.
+    """
+    if folder is not None:
+        return [folder]
+    locks = [lock for depth in ("*", "*/*", "*/*/*") for lock in RUNS.glob(f"{depth}/{LOCK_FILE}")]
+    found = sorted(lock.parent for lock in locks if holder(lock.parent) is not None)
+    if not found:
+        raise NodeError(Code.SYS_NOT_RUNNING, f"No node runs below {RUNS.absolute()}.")
+    return found

@@ -31,7 +31,7 @@ class Admitted:
     admission: bytes = field(1, max_bytes=4096)
 
 
-@request("run.ask-admission", version=1, max_bytes="1 KiB", rate="2/s", timeout="10 s", replies=Admitted)
+@request("run.ask-admission", version=1, max_bytes="8 KiB", rate="2/s", timeout="10 s", replies=Admitted)
 class AskAdmission:
     """Asks the coordinator to be admitted.
 
@@ -39,8 +39,10 @@ class AskAdmission:
         protocol: Version of the protocol that the newcomer speaks.
         software: Version of its package, for people.
         roles: What it wants to do.
+        admission: The admission that it has, to be renewed (envelope bytes).
     """
 
     protocol: int = field(1)
     software: str = field(2, default="", max_bytes=64)
     roles: tuple[str, ...] = field(3, default=(), max_items=16)
+    admission: bytes = field(4, default=b"", max_bytes=4096)

@@ -183,6 +183,11 @@ class Network:
         await self.publish()
         await self._start_gossip()
 
+    async def readmitted(self, admission: bytes) -> None:
+        """This node's admission was renewed."""
+        self._admission = admission
+        await self.publish()
+
     async def _start_gossip(self) -> None:
         assert self.run is not None
         where = None if self._gossip_port is None else Address(self._listen.host, self._gossip_port)

@@ -106,7 +106,7 @@ class Showing:
         if self.member is None or state is None:
             return status
         members = tuple(elector.peer for elector in state.value.electorate) + state.value.members
-        evidence = tuple(proof.sentence for proof in self.member.evidence[-_RECENT:])
+        evidence = self.member.found_out[-_RECENT:]
         status = replace(status, round=state.round, attempt=state.attempt, members=members, evidence=evidence)
         if status.phase != "draining":
             now = self.member.waiting()

@@ -218,8 +218,8 @@ def ask_admin(folder: Path, do: str, fields: Mapping[str, str], *, timeout: time
 
     Args:
         folder: Data directory of a node that holds the operator's key.
-        do: ``ban``, ``unban`` or ``reset``.
-        fields: What the wish needs: ``peer``, ``reason``.
+        do: What, see ``node.roles.wishes``.
+        fields: What the wish needs: ``peer``, ``reason``, ``name``, ``value``.
         timeout: How long it may take to answer.
 
     Returns:

@@ -1,11 +1,15 @@
 """Admissions: who may take part in a run, and with a seat or without; signed by the operator's key."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import lru_cache
 
 from blake3 import blake3
 
+from diloco.rounds.certificate import Certified
 from diloco.rounds.rules import Seat
+from diloco.rounds.statements import Value
 from protocol.envelope import Sealed, seal, unseal
 from protocol.errors import Code, NodeError
 from protocol.identity import Signer, Verifier, verify
@@ -23,7 +27,8 @@ class Admission:
         seat: Whether it votes once it has entered.
         anchor_round: A certified round when it was issued; -1 for the start record, -2 where there was none yet.
         anchor_value: Digest of that round's value: a chain that contradicts it is not this run's.
-        expires_at: Unix seconds after which it no longer lets anyone enter; who is in stays in.
+        expires_at: Unix seconds after which it no longer lets anyone enter; who is in stays in. 0 for never.
+        anchor_epoch: Epoch of the anchor.
     """
 
     peer: str = field(1, max_bytes=64)
@@ -32,6 +37,52 @@ class Admission:
     anchor_round: int = field(4, kind="sint64", default=-2)
     anchor_value: bytes = field(5, default=b"", max_bytes=32)
     expires_at: int = field(6, default=0)
+    anchor_epoch: int = field(7, default=0)
+
+
+TOLERANCE = timedelta(minutes=10)
+"""So far clocks may differ when an expiry is judged."""
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A certified value that the operator has signed: a chain that contradicts it is not the run's.
+
+    Attributes:
+        epoch: Its epoch.
+        round: Its round; -1 for the start record.
+        digest: Its digest.
+    """
+
+    epoch: int
+    round: int
+    digest: bytes
+
+    def reached(self, tip: Value) -> bool:
+        """Whether a chain with this tip has come to the anchor; a later epoch, which the operator signed, voids it."""
+        return (tip.epoch, tip.round) >= (self.epoch, self.round)
+
+    def contradicts(self, certified: Certified) -> bool:
+        """Whether a value stands in the anchor's place and is another one."""
+        here = (certified.value.epoch, certified.value.round) == (self.epoch, self.round)
+        return here and certified.digest != self.digest
+
+
+def anchor_in(admission: Admission) -> Anchor | None:
+    """The anchor that an admission names; none before the run has begun."""
+    if not admission.anchor_value:
+        return None
+    return Anchor(admission.anchor_epoch, admission.anchor_round, admission.anchor_value)
+
+
+def has_expired(admission: Admission, now: float) -> bool:
+    """Whether an admission lets nobody enter any more.
+
+    Args:
+        admission: A verified admission.
+        now: Unix seconds as the peers see them.
+    """
+    return bool(admission.expires_at) and now > admission.expires_at + TOLERANCE.total_seconds()
 
 
 def admit(operator: Signer, run: RunId, admission: Admission) -> bytes:

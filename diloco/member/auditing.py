@@ -30,6 +30,7 @@ from protocol.units import PeerId
 _TRIES = 3  # an owner that is only restarting is asked again
 _MOST_EXHIBITS = 4097  # a statement, and the contributions of the longest roster
 _MOST_AT_ONCE = 2
+_MOST_KEPT = 64  # liars of whom the evidence stays, the last ones
 _SECRET = "intellect-node audit of one's own choice v1"
 
 
@@ -48,6 +49,7 @@ class Auditing:
         shown: What this member averaged in the last rounds.
         evidence: What shows that a member lied.
         court: Judges exhibits.
+        sentences: What liars did, by who did it.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Auditing:
             unseal_header=self._unseal_header,
             unseal_ready=setting.rules.unseal_ready,
         )
+        self.sentences: dict[str, str] = {}
         self._signatures: dict[int, dict[int, Signed]] = {}
         self._accusations: dict[str, Sealed[Accusation]] = {}
         self._places = asyncio.Semaphore(_MOST_AT_ONCE)
@@ -91,12 +94,11 @@ class Auditing:
         """
         before = self._signatures.get(value.round - 1, {})
         self._signatures = {value.round - 1: before, value.round: signatures}
-        self._findings.convicted -= set(value.banned)
-        for accused, accusation in list(self._accusations.items()):
-            if accused in value.banned:
-                del self._accusations[accused]
-            else:
-                self._tell(accusation)
+        here = {*(elector.peer for elector in value.electorate), *value.members}
+        self._findings.convicted &= here
+        self._accusations = {peer: word for peer, word in self._accusations.items() if peer in here}
+        for accusation in self._accusations.values():
+            self._tell(accusation)
         picks = [before[chunk] for chunk in self._picks(value, before)]
         self._tasks.spawn(self._audit(value.round, picks), "audit")
 
@@ -129,11 +131,13 @@ class Auditing:
         self._findings.report()
 
     async def _check(self, round_number: int, signed: Signed) -> bool:
-        """Whether an owner showed what it had averaged; one that is gone is not asked to."""
+        """Whether an owner showed what it had averaged; one that is gone or has left is not asked to."""
         owner, chunk = signed.signer, signed.frame.chunk
         question = PullExhibits(statement=statement_digest(signed.frame.header), chunk=chunk)
         for attempt in range(_TRIES):
-            if owner in self._presence.dead:
+            value = self._begun().value
+            stays = owner in value.members or any(elector.peer == owner for elector in value.electorate)
+            if owner in self._presence.dead or not stays:
                 return True
             try:
                 async with self._places:
@@ -161,14 +165,19 @@ class Auditing:
             NodeError: It cannot be asked; ``RND_EVIDENCE``: it shows nothing, or not that statement.
         """
         most = max(self._setting.codec.nbytes(n) for n in self._setting.rules.chunk_sizes)
-        progress = self._setting.genesis.sections.deadline.progress
+        deadline = self._setting.genesis.sections.deadline
         exhibits: list[Exhibit] = []
-        stream = self._setting.endpoint.stream(PeerId(peer), question, progress=progress)
-        async with aclosing(stream) as answers:
-            async for exhibit in answers:
-                exhibits.append(exhibit)
-                if len(exhibit.data) > most or len(exhibits) > _MOST_EXHIBITS:
-                    raise NodeError(Code.RND_EVIDENCE, "More was shown than there can be.", peer=peer)
+        stream = self._setting.endpoint.stream(PeerId(peer), question, progress=deadline.progress)
+        try:
+            async with asyncio.timeout(deadline.attempt_max.total_seconds()), aclosing(stream) as answers:
+                async for exhibit in answers:
+                    exhibits.append(exhibit)
+                    if len(exhibit.data) > most or len(exhibits) > _MOST_EXHIBITS:
+                        raise NodeError(Code.RND_EVIDENCE, "More was shown than there can be.", peer=peer)
+        except TimeoutError:
+            raise NodeError(
+                Code.RND_EVIDENCE, "It was shown more slowly than a whole round takes.", peer=peer
+            ) from None
         if not exhibits or statement_digest(exhibits[0].statement) != question.statement:
             raise NodeError(Code.RND_EVIDENCE, "Nothing was shown of that statement.", peer=peer)
         return exhibits
@@ -187,12 +196,18 @@ class Auditing:
         self._findings.convicted.add(liar)
         statement = statement_digest(exhibits[0].statement)
         chunk = exhibits[1].chunk
-        await asyncio.to_thread(self.evidence.write, round_number, statement, chunk, exhibits)
+        try:
+            await asyncio.to_thread(self.evidence.write, round_number, statement, chunk, exhibits)
+            await asyncio.to_thread(self.evidence.keep, _MOST_KEPT)
+        except NodeError as error:  # others will have to find out by themselves
+            self._setting.emit("evidence.lost", code=str(error.code), reason=error.sentence)
         what = "false-chunk" if exhibits[0].basis else "false-contribution"
+        if len(self.sentences) >= _MOST_KEPT:
+            del self.sentences[next(iter(self.sentences))]
+        self.sentences[liar] = f"{liar} signed what is not true of chunk {chunk} in round {round_number}."
         self._setting.emit(
             "evidence", accused=liar, what=what, round=round_number, chunk=chunk,
-            shown_by=shown_by or self._setting.me,
-            sentence=f"{liar} signed what is not true of chunk {chunk} in round {round_number}.",
+            shown_by=shown_by or self._setting.me, sentence=self.sentences[liar],
         )  # fmt: skip
         accusation = self._outgoing.seal(Accusation(accused=liar, statement=statement, chunk=chunk))
         self._accusations[liar] = accusation

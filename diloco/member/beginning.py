@@ -70,9 +70,17 @@ async def begin(
 
 async def _find_chain(setting: Setting, chain: Chain, telling: Telling) -> Certified:
     await chain.extend(setting.peers())
-    while (tip := chain.tip) is None:
-        sentence = "Waiting for the start record: the first node writes it when enough members are there."
-        telling.phase(Waiting("joining", "start", sentence), -1, 0)
+    while (tip := chain.tip) is None or not chain.anchored:
+        anchor = chain.anchor
+        if anchor is None:
+            sentence = "Waiting for the start record: the first node writes it when enough members are there."
+            telling.phase(Waiting("joining", "start", sentence), -1, 0)
+        else:
+            sentence = (
+                f"Waiting for a member whose chain holds what this node's admission names: epoch {anchor.epoch}, "
+                f"round {anchor.round}, value {anchor.digest.hex()[:16]}."
+            )
+            telling.phase(Waiting("joining", "anchor", sentence), -1, 0)
         await asyncio.sleep(_LOOK)
         await chain.extend(setting.peers())
     end = setting.clock() + _BAN_PATIENCE

@@ -28,10 +28,17 @@ class Chain:
     Args:
         setting: The member's setting.
         ledger: Where they are stored.
+
+    Attributes:
+        anchor: A chain that contradicts it is not the run's.
     """
 
     def __init__(self, setting: Setting, ledger: Ledger) -> None:
         self._setting, self.ledger = setting, ledger
+        self.anchor = setting.anchor
+        self._believed = ledger.has_started()
+        if not self._believed and not self.anchored:
+            ledger.cut(None)  # of one who died while it had not come to its anchor yet
         genesis = setting.genesis
         self._proofs = Proofs(setting.run, genesis.operator, genesis.base, setting.endpoint.verifier)
 
@@ -107,15 +114,10 @@ class Chain:
             NodeError: ``RND_CHAIN``, ``RND_CERTIFICATE`` or one of the envelope.
         """
         certified = self._proofs.follow(tip, self._whole(tip, decided), self.ledger.get)
-        anchor = self._setting.anchor
-        here = (
-            anchor is not None
-            and certified.value.round == anchor[0]
-            and bool(certified.start) == (anchor[0] < 0)
-        )
-        if anchor is not None and here and certified.digest != anchor[1]:
+        if self.anchor is not None and self.anchor.contradicts(certified):
             raise NodeError(
-                Code.RND_CHAIN, f"The chain contradicts this node's admission in round {anchor[0]}."
+                Code.RND_CHAIN,
+                f"The chain contradicts this node's admission in epoch {self.anchor.epoch}, round {self.anchor.round}.",
             )
         return certified
 
@@ -145,6 +147,16 @@ class Chain:
             round=value.round,
         )  # fmt: skip
 
+    @property
+    def anchored(self) -> bool:
+        """Whether this member's chain has come to its anchor, or had no need to: the member is in the run already."""
+        tip = self.tip
+        if self.anchor is None or tip is None:
+            return self.anchor is None
+        value, me = tip.value, self._setting.me
+        inside = any(elector.peer == me for elector in value.electorate) or me in value.members
+        return self.anchor.reached(value) or (self._believed and inside)
+
     async def ask(self, peer: PeerId, tip: Certified | None, limit: int = 100) -> list[Certified]:
         """The verified values that follow ``tip``, from one peer; empty when it has none.
 
@@ -172,21 +184,39 @@ class Chain:
         """
         new = 0
         for peer in peers:
-            while True:
-                try:
-                    found = await self.ask(peer, self.tip)
-                except NodeError as error:
-                    if error.code in (Code.RND_CHAIN, Code.RND_CERTIFICATE, Code.WIRE_SIGNATURE):
-                        self._setting.emit(
-                            "chain.refused", peer=peer, code=str(error.code), reason=error.sentence
-                        )
-                    break
+            new += await self._extend_from(peer)
+        return new
+
+    async def _extend_from(self, peer: PeerId) -> int:
+        """Store what follows this member's tip at one peer; nothing of it where it does not come to the anchor.
+
+        A chain forged with the keys of former voters can be as long as it likes, but it does not hold the anchor.
+        """
+        before, new = self.tip, 0
+        try:
+            while found := await self.ask(peer, self.tip):
                 for certified in found:
                     self.ledger.append(certified)
                 new += len(found)
-                if not found:
-                    break
+        except NodeError as error:
+            if error.code in (Code.RND_CHAIN, Code.RND_CERTIFICATE, Code.WIRE_SIGNATURE):
+                self._refuse(peer, error)
+        if new and not self.anchored:
+            assert self.anchor is not None
+            self.ledger.cut(before)
+            self._refuse(
+                peer,
+                NodeError(
+                    Code.RND_CHAIN,
+                    f"The chain ends before epoch {self.anchor.epoch}, round {self.anchor.round}, which this node's "
+                    "admission names.",
+                ),
+            )
+            return 0
         return new
+
+    def _refuse(self, peer: PeerId, error: NodeError) -> None:
+        self._setting.emit("chain.refused", peer=peer, code=str(error.code), reason=error.sentence)
 
     async def on_ask_ledger(self, message: AskLedger, context: Context) -> AsyncIterator[Decided]:
         """Answer with certified values."""

@@ -8,6 +8,7 @@ from diloco.rounds.events import Event, Observed
 from diloco.rounds.state import State
 from protocol.units import PeerId
 
+_MOST = 64  # peers of a kind that a Ready names
 _RELAYED = "relayed"  # as the endpoint names the way
 
 
@@ -38,4 +39,5 @@ class Findings:
         voters = [e.peer for e in self._state().value.electorate if e.peer != self._setting.me]
         path_of = self._setting.endpoint.path_of
         rates = self.rates.table(voters, lambda peer: path_of(PeerId(peer)) == _RELAYED)
-        self._post(Observed(rates, tuple(sorted(self.unshown)), tuple(sorted(self.convicted))))
+        unshown, convicted = sorted(self.unshown)[:_MOST], sorted(self.convicted)[:_MOST]
+        self._post(Observed(rates, tuple(unshown), tuple(convicted)))

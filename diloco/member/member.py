@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from diloco.member.applying import Applying
 from diloco.member.auditing import Auditing
 from diloco.member.beginning import begin
 from diloco.member.chain import Chain
+from diloco.member.entrance import Entrance
 from diloco.member.exchange import Exchange
 from diloco.member.findings import Findings
 from diloco.member.holding import Holding
@@ -22,7 +24,7 @@ from diloco.member.promising import Promising
 from diloco.member.reception import Reception
 from diloco.member.repairing import Repairing
 from diloco.member.restoring import Restoring
-from diloco.member.setting import REPEAT, TICK, Setting, Tasks, Trainer
+from diloco.member.setting import REPEAT, TICK, Setting, Tasks, Trainer, anchor_of
 from diloco.member.telling import Telling, belongs
 from diloco.member.training import Training
 from diloco.outer_state import OuterState
@@ -98,6 +100,7 @@ class Member:
         self._restoring = Restoring(setting, state, applying, self.ledger, checkpoints, reduced, shelf)
         self._training = Training(setting, trainer, state, self._trained)
         self._telling = Telling(setting)
+        self._entrance = Entrance(setting)
         deadline = setting.genesis.sections.deadline
         self.presence = Presence(
             setting, interval=deadline.heartbeat, silence=deadline.silence, listener=self
@@ -161,6 +164,14 @@ class Member:
         """Take the start record that this node wrote."""
         self.ledger.append(start)
 
+    def take_admission(self, raw: bytes) -> None:
+        """This node's admission was renewed; its anchor is newer, too."""
+        anchor = anchor_of(raw, self.setting.genesis, self.setting.me)
+        if anchor is not None:
+            self._chain.anchor = anchor
+        if self.state is not None:
+            self.state = replace(self.state, admission=raw)
+
     async def drain(self) -> None:
         """Leave in good order, within the genesis' bound, and end ``run``."""
         self.setting.emit("drain.begin", round=self.state.round if self.state else -1)
@@ -179,6 +190,8 @@ class Member:
     def arrived(self, sealed: Sealed[Any]) -> None:
         """A verified statement about a round came; before this member has begun a few are kept for it."""
         self._news.watch(sealed)
+        if isinstance(sealed.message, Ready) and not self._entrance.lets_in(self.state, sealed):
+            return
         if self.state is not None or self._events.qsize() < _EARLY:
             self.post(Arrived(sealed))
 
@@ -280,6 +293,11 @@ class Member:
     def evidence(self) -> tuple[Proof, ...]:
         """Verified evidence against members."""
         return tuple(self._news.evidence.values())
+
+    @property
+    def found_out(self) -> tuple[str, ...]:
+        """What members signed and no honest one can have signed, a sentence each."""
+        return (*(proof.sentence for proof in self.evidence), *self._auditing.sentences.values())
 
     def give_order(self, sealed: Sealed[Order]) -> None:
         """Take an order and give it to the voters; by gossip all members hear of it."""

@@ -54,22 +54,29 @@ class Outgoing:
     # ---- the undecided round
 
     def say(self, sealed: Sealed[Any]) -> None:
-        """Give a statement of the undecided round to the voters, and repeat it until the round is decided."""
-        self._mail.say(sealed, self.voters())
+        """Give a statement of the undecided round to whom it is for, and repeat it until the round is decided."""
+        self._mail.say(sealed, self.hearers())
 
     def repeat(self) -> None:
-        """Give the voters again what they may have missed."""
-        self._mail.repeat(self.voters())
+        """Give again what may have been missed."""
+        self._mail.repeat(self.hearers())
 
     def again(self, peer: PeerId) -> None:
         """A peer came, or moved to another round or attempt: what it heard before may have been of no use to it."""
         self._mail.again(peer)
-        if peer in self.voters():
+        if peer in self.hearers():
             self._mail.repeat([peer])
 
     def settle(self) -> None:
         """The round is decided."""
         self._mail.settle()
+
+    def hearers(self) -> set[PeerId]:
+        """Who hears of the undecided round, without this member."""
+        state = self._state()
+        if state is None:
+            return set()
+        return {PeerId(peer) for peer in routing.hearers(state.value, self.everyone())} - {self._setting.me}
 
     def voters(self) -> set[PeerId]:
         """Who decides the current round, without this member."""

@@ -12,7 +12,7 @@ from diloco.codec import Codec, codec
 from diloco.creation import grid_of
 from diloco.genesis import Genesis
 from diloco.layout import Grid
-from diloco.member.admission import read_admission
+from diloco.member.admission import Anchor, anchor_in, read_admission
 from diloco.parameters import accepts
 from diloco.rounds.evidence import Proof, check
 from diloco.rounds.rules import Rules, Seat
@@ -102,7 +102,7 @@ class Setting:
         peers: Admitted peers that are known now, without this one.
         admission: This member's admission (envelope bytes).
         emit: The event log.
-        anchor: Round and digest of a value that the admission names; a chain that contradicts it is not this run's.
+        anchor: The value that the admission names, if it names one.
         bytes_sent: Bytes sent for rounds and for state transfer so far.
         clock: Monotonic seconds.
         wall: Unix seconds, by which the starts of one key are told apart.
@@ -119,7 +119,7 @@ class Setting:
     peers: Callable[[], Iterable[PeerId]]
     admission: bytes
     emit: Emit
-    anchor: tuple[int, bytes] | None = None
+    anchor: Anchor | None = None
     bytes_sent: Callable[[], tuple[int, int]] = lambda: (0, 0)
     clock: Callable[[], float] = monotonic
     wall: Callable[[], float] = monotonic
@@ -177,14 +177,13 @@ def rules_of(
     )
 
 
-def anchor_of(raw: bytes, genesis: Genesis, peer: PeerId) -> tuple[int, bytes] | None:
-    """Round and value digest that an admission names, if it names any.
+def anchor_of(raw: bytes, genesis: Genesis, peer: PeerId) -> Anchor | None:
+    """The anchor that an admission names, if it names any.
 
     Raises:
         NodeError: As ``read_admission``.
     """
-    admission = read_admission(raw, genesis.run_id, genesis.operator, peer).message
-    return (admission.anchor_round, admission.anchor_value) if admission.anchor_value else None
+    return anchor_in(read_admission(raw, genesis.run_id, genesis.operator, peer).message)
 
 
 def timing_of(genesis: Genesis) -> Timing:

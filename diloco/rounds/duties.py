@@ -13,6 +13,7 @@ from diloco.rounds.certificate import certify
 from diloco.rounds.events import (
     Effect,
     Fetch,
+    Observed,
     Resync,
     Say,
 )
@@ -59,6 +60,7 @@ def speak(state: State, now: float) -> Step:
     state = replace(state, said=attempt)
     give = state.contribution
     elector = any(e.peer == state.me for e in state.value.electorate)
+    seen = state.observed if elector else Observed()  # of those without a vote nobody asks it
     ready = Ready(
         epoch=state.epoch,
         round=state.round,
@@ -79,9 +81,9 @@ def speak(state: State, now: float) -> Step:
         beacon_commitment=commitment_to(_nonce(state, state.round + 1)),
         reveal=_nonce(state, state.round),
         started=state.started,
-        rates=state.observed.rates,
-        unshown=state.observed.unshown,
-        convicted=state.observed.convicted,
+        rates=seen.rates,
+        unshown=seen.unshown,
+        convicted=seen.convicted,
     )
     if state.abstains:  # a promise on disk would pass for a vote record after the next restart (rule 9)
         return state, [*effects, Say(ready)]

@@ -77,6 +77,9 @@ def commit(state: State, certified: Certified, now: float) -> Step:
     after = state_after(state, certified, now)
     give = state.contribution
     kept = give is not None and give.tokens > 0 and after.lease == state.lease  # nothing is not kept
+    kept = kept and state.rules.slot(after.round) == state.rules.slot(
+        state.round
+    )  # nor what is of another fragment
     if kept and not spent:
         after = replace(after, contribution=give)
     return after, [Commit(certified, spent), *recorded(state, after)]

@@ -1,6 +1,6 @@
 """The operator's orders: which of them a value takes up, and what stands after them (rule 11)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from diloco.rounds.rules import Rules
@@ -99,6 +99,13 @@ def _obey(rules: Rules, will: Will, order: Order) -> None:
             will.parameters.pop(order.name, None)
             if order.value:
                 will.parameters[order.name] = order.value
+
+
+def strike_off(will: Will, tip: Value, liars: Collection[str]) -> None:
+    """Ban voters that were convicted; others only leave, since a list of names that cost nothing has no end."""
+    voters = {elector.peer for elector in tip.electorate}
+    for peer in sorted(liars):
+        (will.banned if peer in voters and len(will.banned) < _MOST_NAMED else will.kicked).add(peer)
 
 
 def stands(parameters: Mapping[str, str]) -> tuple[Parameter, ...]:

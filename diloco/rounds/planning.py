@@ -8,7 +8,7 @@ from diloco.rounds.beacon import next_beacon, reveals_of
 from diloco.rounds.electorate import is_quorum, leader_order
 from diloco.rounds.leases import Ledger, assign, assign_timed, settle, sizes_after
 from diloco.rounds.membership import next_membership
-from diloco.rounds.orders import stands, take_orders, with_parameters
+from diloco.rounds.orders import stands, strike_off, take_orders, with_parameters
 from diloco.rounds.roster import Plan, included, partial_tokens
 from diloco.rounds.rules import Rules
 from diloco.rounds.statements import Boot, Close, Contributor, Ready, ReducedChunk, Value
@@ -117,10 +117,19 @@ def books_after(
 def make_value(
     rules: Rules, tip: Value, tip_digest: bytes, plan: Plan, attempt: int, chunks: Sequence[ReducedChunk]
 ) -> Value:
-    """The value of a free proposal: a pure function of the value before, plan, attempt and reduced chunks."""
+    """The value of a free proposal: a pure function of the value before, plan, attempt and reduced chunks.
+
+    Raises:
+        ValueError: They are not the chunks of this round.
+    """
+    slot = rules.slot(tip.round + 1)
+    if len(chunks) != (len(slot) if plan.roster else 0):
+        raise ValueError(
+            f"the round has {len(slot)} chunks, and none without a contributor; {len(chunks)} are named"
+        )
     will = take_orders(rules, tip, plan.readys)
     will.unseated |= plan.struck
-    will.banned |= convicted(tip.electorate, plan.readys)
+    strike_off(will, tip, convicted(tip.electorate, plan.readys))
     here = next_membership(rules, tip, plan.base, plan.readys, will)
     rules = with_parameters(rules, will.parameters)
     books = books_after(rules, tip, plan.roster, chunks, here.keep, () if will.finished else here.present)
@@ -156,7 +165,7 @@ def make_value(
         beacon=next_beacon(tip.beacon, tip.round + 1, reveals),
         reveals=reveals,
         tokens=total,
-        partial_tokens=partial_tokens(rules, plan, chunks),
+        partial_tokens=partial_tokens([rules.chunk_sizes[c] for c in slot], plan, chunks),
         stopped=here.stopped,
         orders=will.taken,
         order_number=will.number,

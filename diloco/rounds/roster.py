@@ -56,15 +56,13 @@ def make_plan(
     base = base_of(tip, readys)
     if base is None:
         return None
+    chunks = len(rules.slot(tip.round + 1))
     leased = {lease.peer: samples_of(lease) for lease in tip.leases}
     seated = {elector.peer for elector in tip.electorate}
     willing = {
         peer: ready
         for peer, ready in ({} if tip.paused else readys).items()
-        if ready.base == base
-        and peer in leased
-        and peer not in struck
-        and _gives(ready, len(rules.chunk_sizes))
+        if ready.base == base and peer in leased and peer not in struck and _gives(ready, chunks)
     }
     tokens = {
         peer: min(
@@ -90,7 +88,7 @@ def make_plan(
     owners = owners_of(
         [peer for peer in sorted(weights) if peer in seated], rates, {entry.peer for entry in tip.unproven}
     )
-    return Plan(base, roster, partition(len(rules.chunk_sizes), owners, rates), readys, frozenset(struck))
+    return Plan(base, roster, partition(chunks, owners, rates), readys, frozenset(struck))
 
 
 def _gives(ready: Ready, chunks: int) -> bool:
@@ -160,13 +158,17 @@ def bitmap(positions: Sequence[int], size: int) -> bytes:
     return bytes(bits)
 
 
-def partial_tokens(rules: Rules, plan: Plan, chunks: Sequence[ReducedChunk]) -> int:
-    """Tokens of contributors that are missing in some chunk, in proportion to the values that miss them."""
-    size = sum(rules.chunk_sizes)
+def partial_tokens(sizes: Sequence[int], plan: Plan, chunks: Sequence[ReducedChunk]) -> int:
+    """Tokens of contributors that are missing in some chunk, in proportion to the values that miss them.
+
+    Args:
+        sizes: Values of each chunk of the round.
+        plan: Who contributes.
+        chunks: What was agreed on.
+    """
+    size = sum(sizes)
     partial = 0
     for position, entry in enumerate(plan.roster):
-        missing = sum(
-            n for n, chunk in zip(rules.chunk_sizes, chunks, strict=True) if not included(chunk, position)
-        )
+        missing = sum(n for n, chunk in zip(sizes, chunks, strict=True) if not included(chunk, position))
         partial += entry.tokens * missing // size
     return partial

@@ -1,11 +1,12 @@
 """Who tells whom: pure functions of decided values, so that every member knows what the others do.
 
-What is undecided concerns the voters alone. A decided value goes down a tree over everybody, whose order is drawn from
-the value's digest: each member passes it on to a few. Signs of life go between voters, and between every other member
-and a few of them. So the control traffic of one member does not grow with the number of members.
+What is undecided concerns the voters alone; in a small run everybody hears it, and so collects the reduced bytes while
+they are made and not only once they are decided. A decided value goes down a tree over everybody, whose order is drawn
+from the value's digest: each member passes it on to a few. Signs of life go between voters, and between every other
+member and a few of them. So the control traffic of one member does not grow with the number of members.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from diloco.rounds.electorate import draw_order
 from diloco.rounds.statements import Value
@@ -13,13 +14,27 @@ from diloco.rounds.statements import Value
 FAN = 3
 """To how many members each member passes a decided value on."""
 
+FEW = 32
+"""Up to so many members all of them hear what voters say of an undecided round: about as many as may vote."""
+
 WATCHERS = 4
 """How many voters a member that has no vote exchanges signs of life with."""
 
 
 def voters(tip: Value) -> set[str]:
-    """Who hears the statements of the round after ``tip``: its electorate."""
+    """Who decides the round after ``tip``."""
     return {elector.peer for elector in tip.electorate}
+
+
+def hearers(tip: Value, known: Collection[str]) -> set[str]:
+    """Who hears the statements of the round after ``tip``.
+
+    Args:
+        tip: The last decided value.
+        known: Everybody who takes part or may want to.
+    """
+    electorate = voters(tip)
+    return electorate | set(known) if len(electorate | set(known)) <= FEW else electorate
 
 
 def watchers(tip: Value, peer: str, *, wide: bool = False) -> set[str]:

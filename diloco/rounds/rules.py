@@ -47,6 +47,7 @@ class Rules:
         check_evidence: Verifies encoded evidence; raises ``NodeError``.
         accepts: Whether the operator may give a parameter this value.
         aggregation: How a chunk's contributions become one.
+        fragments: Parts of the chunk grid that take turns: each round decides the update of one (it is its slot).
         timed: Whether training ends after a fixed time; then each member has its own lease, of at most ``samples``.
     """
 
@@ -67,4 +68,10 @@ class Rules:
     check_evidence: Callable[[bytes], Proof]
     accepts: Callable[[str, str], bool]
     aggregation: "Aggregation" = "mean"
+    fragments: int = 1
     timed: bool = False
+
+    def slot(self, round_number: int) -> range:
+        """The chunks of the grid whose update a round decides; the base covers all of them."""
+        count, turn = len(self.chunk_sizes), round_number % self.fragments
+        return range(turn * count // self.fragments, (turn + 1) * count // self.fragments)

@@ -52,6 +52,12 @@ def waiting(state: State, now: float) -> Waiting:
             f"Round {number}: this member has given its part, waiting for the {voters} voters to decide."
         )
         return Waiting("ready", "decision", sentence)
+    if state.abstains and any(elector.peer == state.me for elector in state.value.electorate):
+        sentence = (
+            f"Round {number}: the record of this node's votes is gone, so it neither votes nor leads until a decided "
+            "round or a reset lists this start of it."
+        )
+        return Waiting("ready", "abstains", sentence)
     leader = state.leader(attempt)
     if attempt in state.closes or any(a == attempt for a, _ in state.votes):
         have = max((len(v) for (a, _), v in state.votes.items() if a == attempt), default=0)

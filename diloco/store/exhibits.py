@@ -80,6 +80,12 @@ class Exhibits:
         except OSError:
             return
 
+    def keep(self, most: int) -> None:
+        """Remove all but the newest files."""
+        files = sorted(self._folder.glob("*/*.bin"), key=lambda file: file.stat().st_mtime_ns)
+        for file in files[:-most]:
+            file.unlink(missing_ok=True)
+
     def prune(self, before_round: int) -> None:
         """Remove what is about rounds before one."""
         for folder in self._folder.glob("*"):

@@ -108,6 +108,14 @@ class Ledger:
         fields = (value.epoch, value.round, certified.digest, data, reset)
         self._write("INSERT INTO decided VALUES (?, ?, ?, ?, ?)", fields)
 
+    def cut(self, tip: Certified | None) -> None:
+        """Forget every value after one; all of them after None."""
+        if tip is None:
+            self._write("DELETE FROM decided", ())
+            return
+        place = (tip.value.epoch, tip.value.epoch, tip.value.round)
+        self._write("DELETE FROM decided WHERE epoch > ? OR (epoch = ? AND round > ?)", place)
+
     def tip(self) -> Certified | None:
         """The newest certified value."""
         row = self._db.execute(
@@ -167,6 +175,10 @@ class Ledger:
         with suppress(NodeError):
             self._write("INSERT OR REPLACE INTO life VALUES (1, ?)", (started,))
         return started
+
+    def has_started(self) -> bool:
+        """Whether a member has begun with what is here, and so has believed it."""
+        return self._db.execute("SELECT 1 FROM life").fetchone() is not None
 
     def save_promise(self, promise: Persist) -> None:
         """Store promise and vote; durable when this returns.

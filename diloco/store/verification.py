@@ -27,10 +27,16 @@ _COLUMNS = {
     "decided": "epoch,round,digest,decided,reset",
     "evidence": "accused,kind,evidence",
     "promise": "one,epoch,round,promised,voted_attempt,voted_value,voted_close",
+    "life": "one,started",
+    "rival": "one,epoch,digest,decided",
 }
 _ROWS = (
     "SELECT epoch, round, digest, reset, CASE WHEN "
     f"length(decided) <= {int(spec_of(Decided).max_bytes)} THEN decided END FROM decided ORDER BY epoch, round"
+)
+_RIVAL = (
+    "SELECT epoch, digest, CASE WHEN "
+    f"length(decided) <= {int(spec_of(Decided).max_bytes)} THEN decided END FROM rival"
 )
 _EVIDENCE = (
     "SELECT accused, kind, CASE WHEN "
@@ -118,6 +124,8 @@ class _Reading:
             self._promise(before, *row)
         for row in database.execute(_EVIDENCE):
             self._evidence(*row)
+        for row in database.execute(_RIVAL):
+            self._rival(database, *row)
 
     def _is_ledger(self, database: sqlite3.Connection) -> bool:
         for (sentence,) in database.execute("PRAGMA integrity_check(10)"):
@@ -180,6 +188,25 @@ class _Reading:
         self.tip = proved
         return proved
 
+    def _rival(self, database: sqlite3.Connection, epoch: object, digest: object, data: object) -> None:
+        """Check that the other side of a fork is one: another certificate or reset for a place of this chain."""
+        try:
+            if not isinstance(data, bytes):
+                raise ValueError("it is not bytes")
+            decided = decode(Decided, data)
+            held = from_message(decided)
+            value = held.value
+            if (epoch, digest) != (value.epoch, held.digest):
+                raise ValueError("the columns of the row are not its own")
+            mine = _stored(database, value.epoch, value.round)
+            if mine is None:
+                return  # a reset has gone back behind the fork
+            before = _before(database, value.epoch, value.round)
+            if self._proofs.rival(before, mine, decided) is None:
+                raise ValueError("it is the value of this chain")
+        except (NodeError, ValueError) as error:
+            self.note(-1, -1, Code.STO_CORRUPT, f"The other side of the fork does not hold: {error}.")
+
     def _evidence(self, accused: object, kind: object, data: object) -> None:
         """Check that evidence shows what it says, against whom it says."""
         try:
@@ -221,6 +248,24 @@ class _Reading:
                     raise ValueError("nobody asked for it")
         except (NodeError, ValueError) as error:
             self.note(epoch, number, Code.STO_CORRUPT, f"The vote beside the promise does not hold: {error}.")
+
+
+def _stored(database: sqlite3.Connection, epoch: int, number: int) -> Certified | None:
+    """What stands in a place of the chain."""
+    row = database.execute(
+        "SELECT decided FROM decided WHERE epoch = ? AND round = ?", (epoch, number)
+    ).fetchone()
+    return None if row is None else from_message(decode(Decided, row[0]))
+
+
+def _before(database: sqlite3.Connection, epoch: int, number: int) -> Certified | None:
+    """The link before a place of the chain."""
+    row = database.execute(
+        "SELECT decided FROM decided WHERE epoch < ? OR (epoch = ? AND round < ?) "
+        "ORDER BY epoch DESC, round DESC LIMIT 1",
+        (epoch, epoch, number),
+    ).fetchone()
+    return None if row is None else from_message(decode(Decided, row[0]))
 
 
 def _earlier(database: sqlite3.Connection, number: int, epoch: int) -> Certified | None:

@@ -7,11 +7,12 @@ import asyncio
 import json
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
 from diloco.genesis import Genesis
-from diloco.member.admission import Admission, admit
+from diloco.member.admission import Admission, admit, read_admission
 from diloco.member.member import Member
 from diloco.member.setting import Emit
 from diloco.rounds import founding
@@ -22,7 +23,7 @@ from diloco.rounds.values import value_digest
 from diloco.store.ledger import Ledger
 from node.messages import Admitted, AskAdmission
 from node.network import PROTOCOL, Network
-from protocol.envelope import seal
+from protocol.envelope import Sealed, seal
 from protocol.errors import Code, NodeError
 from protocol.files import write_whole
 from protocol.identity import Identity, public_key_of
@@ -30,7 +31,11 @@ from protocol.messages import encode
 from protocol.rpc import Context
 from protocol.units import PeerId
 
-_EXPIRY = timedelta(days=30)
+EXPIRY = timedelta(days=30)
+"""How long an admission lets its holder enter."""
+
+RENEWED_BEFORE = EXPIRY / 2
+"""A member whose admission lasts no longer than this may have a new one, with a newer anchor."""
 
 
 class Coordinator:
@@ -64,16 +69,22 @@ class Coordinator:
         self._last_order = 0
         self._invitations = invitations
 
-    def admit(self, peer: PeerId, roles: tuple[str, ...]) -> bytes:
-        """An admission for a peer; the same one again for a peer that has one.
+    def admit(self, peer: PeerId, roles: tuple[str, ...], held: bytes = b"") -> bytes:
+        """An admission for a peer; the one it has while that lasts long enough, else a new one with the same seat.
+
+        Args:
+            peer: Who asks.
+            roles: What it wants to do.
+            held: The admission that it shows.
 
         Raises:
             NodeError: ``RND_NOT_ADMITTED``: the run's policy does not let it in.
         """
         if peer in self._network.banned:
             raise NodeError(Code.RND_BANNED, f"{peer} is banned from the run.", peer=peer)
-        if peer in self._admitted:
-            return self._admitted[peer]
+        known = self._known(peer, held)
+        if known is not None and known.message.expires_at - self._clock() > RENEWED_BEFORE.total_seconds():
+            return known.raw
         section = self._genesis.sections.admission
         if section.policy == "allowlist" and peer not in section.allow:
             raise NodeError(Code.RND_NOT_ADMITTED, f"{peer} is not on the run's allowlist.", peer=peer)
@@ -83,14 +94,15 @@ class Coordinator:
             )
         ledger = self._ledger()
         tip = ledger.tip() if ledger is not None else None
-        seat = len(self._seated()) < section.seats
+        seat = self._gives_seat(peer) if known is None else known.message.seat
         admission = Admission(
             peer=peer,
             roles=tuple(sorted({"trainer", *roles} & {"trainer", "coordinator"})),
             seat=seat,
+            anchor_epoch=tip.value.epoch if tip else 0,
             anchor_round=tip.value.round if tip else -2,
             anchor_value=tip.digest if tip else b"",
-            expires_at=int(self._clock() + _EXPIRY.total_seconds()),
+            expires_at=int(self._clock() + EXPIRY.total_seconds()),
         )
         raw = admit(self._operator, self._genesis.run_id, admission)
         self._admitted[peer] = raw
@@ -114,8 +126,23 @@ class Coordinator:
         except (OSError, ValueError, TypeError):
             return []
 
-    def _seated(self) -> set[PeerId]:
-        return {*self._admitted, *self._network.members}
+    def _known(self, peer: PeerId, held: bytes) -> Sealed[Admission] | None:
+        """The newest admission of a peer that this node has given, or that it shows."""
+        found: list[Sealed[Admission]] = []
+        for raw in (self._admitted.get(peer, b""), held):
+            with suppress(NodeError):
+                found.append(read_admission(raw, self._genesis.run_id, self._genesis.operator, peer))
+        return max(found, key=lambda sealed: sealed.message.expires_at, default=None)
+
+    def _gives_seat(self, peer: PeerId) -> bool:
+        """Whether a newcomer votes. Where anyone may come, only who is there when the run begins does."""
+        section, ledger = self._genesis.sections.admission, self._ledger()
+        tip = ledger.tip() if ledger is not None else None
+        if tip is not None and any(elector.peer == peer for elector in tip.value.electorate):
+            return True  # it comes back without its data directory
+        if section.policy == "open" and tip is not None:
+            return False
+        return len({*self._admitted, *self._network.members}) < section.seats
 
     async def on_ask_admission(self, message: AskAdmission, context: Context) -> Admitted:
         """Admit a newcomer."""
@@ -125,26 +152,37 @@ class Coordinator:
                 f"The run speaks protocol {PROTOCOL}, the newcomer {message.protocol} (package {message.software}).",
                 peer=context.sender,
             )
-        return Admitted(admission=self.admit(context.sender, message.roles))
+        return Admitted(admission=self.admit(context.sender, message.roles, message.admission))
 
-    def ban(self, member: Member, peer: PeerId, reason: str) -> int:
-        """Order that a peer takes no part from the round on that takes the order up; returns the order's number.
+    def order(
+        self, member: Member, kind: str, reason: str, *, peer: str = "", name: str = "", value: str = ""
+    ) -> int:
+        """Give an order, which acts from the round on that takes it up; returns its number.
+
+        Args:
+            member: The member on this node.
+            kind: See ``Order``.
+            reason: In plain words.
+            peer: Whom it is about, where it is about somebody.
+            name: The parameter that changes, for ``parameter``.
+            value: Its new value; empty for that of the genesis.
 
         Raises:
-            NodeError: ``ID_BAD_PEER``.
+            NodeError: ``ID_BAD_PEER``; ``CFG_USAGE``: the parameter may not have that value.
         """
-        self._admitted.pop(peer, None)
-        return self._order(member, "ban", peer, reason)
-
-    def unban(self, member: Member, peer: PeerId, reason: str) -> int:
-        """Order that a banned peer may come again; returns the order's number."""
-        return self._order(member, "unban", peer, reason)
-
-    def _order(self, member: Member, kind: str, peer: PeerId, reason: str) -> int:
-        public_key_of(peer)
+        if peer:
+            public_key_of(peer)
+        if kind == "ban":
+            self._admitted.pop(PeerId(peer), None)
+        if kind == "parameter" and not self._rules.accepts(name, value):
+            named = ", ".join(self._genesis.sections.round.changeable) or "none in this run"
+            raise NodeError(
+                Code.CFG_USAGE, f"{name!r} may not be changed to {value!r}.",
+                fix=f"What may be changed: {named}; the value has to be allowed by the run file's rules.",
+            )  # fmt: skip
         taken = member.state.value.order_number if member.state is not None else 0
         self._last_order = max(self._last_order, taken) + 1
-        order = Order(number=self._last_order, kind=kind, peer=peer, reason=reason)
+        order = Order(number=self._last_order, kind=kind, peer=peer, reason=reason, name=name, value=value)
         member.give_order(seal(self._operator, self._genesis.run_id, order))
         self._emit("order.given", number=order.number, order=kind, peer=peer, reason=reason)
         return order.number

@@ -123,6 +123,22 @@ def test_equal_contributions_of_any_weight_give_exactly_that_value_by_value_too(
 
 
 @robust
+def test_many_contributors_are_sorted_otherwise_and_give_the_same(
+    how: Aggregation,
+) -> None:
+    inputs = [np.round(heavy_tailed(300, seed) * 1000).astype(np.float32) for seed in range(40)]
+    weights = [1 + seed % 5 for seed in range(40)]
+    got = aggregate(FP32, [FP32.encode(each) for each in inputs], weights, 300, how=how)
+    written_out = np.sort(np.repeat(np.array(inputs, np.float64), weights, axis=0), axis=0)
+    cut = sum(weights) // 5
+    oracle = {
+        "median": np.median(written_out, axis=0),
+        "trimmed_mean": written_out[cut : sum(weights) - cut].mean(axis=0),
+    }
+    assert np.allclose(got, oracle[how], rtol=1e-6, atol=1e-9)
+
+
+@robust
 def test_one_contributor_of_five_moves_nothing_beyond_the_range_of_the_others(how: Aggregation) -> None:
     inputs = [heavy_tailed(40_000, seed) for seed in range(4)]  # more than one part is sorted
     liar = np.full(40_000, 60_000.0, np.float32)

@@ -42,7 +42,7 @@ def cut(crowd: Crowd, victim: Seat) -> None:
 
 
 @pytest.mark.failure_mode(12)
-@pytest.mark.parametrize("how", [kill])
+@pytest.mark.parametrize("how", [stop, kill, cut])
 def test_who_falls_silent_is_noticed_within_ten_seconds_and_the_run_goes_on(
     swarm: Swarm, tmp_path: Path, how: Callable[[Crowd, Seat], None]
 ) -> None:
@@ -94,16 +94,15 @@ def test_a_member_whose_workers_are_stopped_votes_and_contributes_nothing_until_
 def test_signs_of_life_go_on_after_an_error_that_nobody_expected(swarm: Swarm, tmp_path: Path) -> None:
     crowd = Crowd(swarm, tmp_path, tiny_genesis(rounds=1000, deadline=DEFAULT))
     victim, other = crowd.seats[:2]
-    setting = victim.member.presence._setting
-    peers = setting.peers
+    circle = victim.member.circle
     broken = False
 
     def names() -> Any:
         if broken:
             raise RuntimeError("the list of peers is broken")
-        return peers()
+        return circle()
 
-    object.__setattr__(setting, "peers", names)
+    victim.member.circle = names  # type: ignore[method-assign]
 
     async def scene() -> None:
         nonlocal broken

@@ -137,7 +137,7 @@ async def test_an_owner_that_lies_about_the_mean_gets_no_votes(
 ) -> None:
     mean = Gathering._aggregate
     async with fleet(
-        tmp_path, 4, small, tiny_genesis(rounds=2, deadline={"attempt": "1 s"}), begin=False
+        tmp_path, 4, small, tiny_genesis(rounds=2, deadline={"attempt": "2 s"}), begin=False
     ) as crowd:
         liar = crowd.posts[1]
 

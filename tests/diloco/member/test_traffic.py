@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from diloco.rounds import routing
 from diloco.rounds.routing import Spread
 from diloco.rounds.statements import Decided
 from protocol.envelope import Sealed
@@ -18,6 +19,12 @@ from tests.diloco.member.fleet import tiny_genesis
 from tests.diloco.member.test_virtual_time import Crowd, Seat
 
 MINUTES = timedelta(minutes=20)
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dozens of members go for many here."""
+    monkeypatch.setattr(routing, "FEW", 3)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from diloco.creation import grid_of, initial_state
 from diloco.genesis import Genesis
-from diloco.member.admission import Admission, admit, seats
+from diloco.member.admission import Admission, admit, anchor_in, seats
 from diloco.member.member import Member
 from diloco.member.setting import Setting, codec_of, rules_of, timing_of
 from diloco.outer_state import OuterState
@@ -37,15 +37,19 @@ def noise(number: int, round_number: int, state: OuterState) -> np.ndarray:
 class Seat:
     """One member on a node of the swarm."""
 
-    def __init__(self, crowd: "Crowd", host: Host, folder: Path, *, seated: bool = True) -> None:
-        self.crowd, self.host, self.folder, self.seated = crowd, host, folder, seated
+    def __init__(
+        self, crowd: "Crowd", host: Host, folder: Path, *, seated: bool = True, **admission: Any
+    ) -> None:
+        self.crowd, self.host, self.folder = crowd, host, folder
         self.events: list[tuple[str, dict[str, Any]]] = []
+        self.admission = {"roles": ("trainer",), "seat": seated, **admission}
+        self.knows: Callable[[Host], bool] = lambda other: True
         self.build()
 
     def build(self) -> None:
         genesis, host = self.crowd.genesis, self.host
         self.folder.mkdir(parents=True, exist_ok=True)
-        admission = Admission(peer=host.peer_id, roles=("trainer",), seat=self.seated)
+        admission = Admission(peer=host.peer_id, **self.admission)
         setting = Setting(
             genesis=genesis,
             run=genesis.run_id,
@@ -59,9 +63,15 @@ class Seat:
             codec=codec_of(genesis),
             endpoint=host.endpoint,
             folder=self.folder,
-            peers=lambda: [other.peer_id for other in self.crowd.swarm.hosts if other is not host],
+            peers=lambda: [
+                other.peer_id
+                for other in self.crowd.swarm.hosts
+                if other is not host and self.knows(other) and self.crowd.knows(host, other)
+            ],
             admission=admit(self.crowd.operator, genesis.run_id, admission),
             emit=self.emit,
+            anchor=anchor_in(admission),
+            wall=self.crowd.swarm.wall,
         )
         self.state = initial_state(genesis)
         self.trainer = ScriptedTrainer(host.number, self.state, noise, step=1.0)
@@ -90,6 +100,8 @@ class Crowd:
         seats: int | None = None,
     ) -> None:
         self.swarm, self.genesis, self.operator = swarm, genesis, operator
+        self.knows: Callable[[Host, Host], bool] = lambda one, other: True
+        self.folder = folder
         hosts = swarm.nodes(count, run=genesis.run_id)
         vote = {host.peer_id: seats is None or number < seats for number, host in enumerate(hosts)}
         self.seats = [Seat(self, host, folder / host.name, seated=vote[host.peer_id]) for host in hosts]
@@ -101,6 +113,14 @@ class Crowd:
         self.seats[0].member.found(Certified(value, data, value_digest(data), start=start.raw))
         for seat in self.seats:
             seat.host.spawn(seat.member.run())
+
+    def join(self, **admission: Any) -> Seat:
+        """Somebody comes, with an admission like this, and begins to join."""
+        host = self.swarm.node(run=self.genesis.run_id)
+        seat = Seat(self, host, self.folder / host.name, **admission)
+        self.seats.append(seat)
+        host.spawn(seat.member.run())
+        return seat
 
     async def until(self, condition: Callable[[], bool], within: timedelta) -> None:
         async with asyncio.timeout(within.total_seconds()):

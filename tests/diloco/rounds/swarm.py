@@ -121,7 +121,13 @@ class Swarm:
     """A run of ``len(names)`` members with seats, driven to a virtual time or a condition."""
 
     def __init__(
-        self, names: Iterable[str], seed: int = 0, rounds: int = 6, delay: float = 0.05, loss: float = 0.0
+        self,
+        names: Iterable[str],
+        seed: int = 0,
+        rounds: int = 6,
+        delay: float = 0.05,
+        loss: float = 0.0,
+        fragments: int = 1,
     ) -> None:
         self.random = random.Random(seed)
         self.delay, self.loss = delay, loss
@@ -135,6 +141,7 @@ class Swarm:
             run=RUN,
             rounds=rounds,
             chunk_sizes=CHUNKS,
+            fragments=fragments,
             samples=SAMPLES,
             samples_per_step=4,
             tokens_per_sample=16,
@@ -331,7 +338,7 @@ class Swarm:
             named = b"".join(plan.roster[i].peer.encode() for i in included)
             chunks = tuple(
                 ReducedChunk(digest=blake3(named + bytes((c, round_number))).digest(), included=bits)
-                for c in range(len(CHUNKS))
+                for c in range(len(plan.owners))
             )
             held = chunks if plan.roster else ()
             self.feed(node.name, Reduced(asked.epoch, asked.round, asked.attempt, held))
@@ -413,7 +420,9 @@ class Swarm:
             or node.state.contribution is not None
         ):
             return
-        give = Contribution(lease.count * 16, lease.count, b"\1" * 32, (1.0,) * len(CHUNKS))
+        give = Contribution(
+            lease.count * 16, lease.count, b"\1" * 32, (1.0,) * len(self.rules.slot(node.state.round))
+        )
         if node.state.leaving:
             give = Contribution()
         wait = 0.0 if node.state.leaving else self.train_time(node.name, node.state.round)

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from diloco.rounds import planning
 from diloco.rounds.planning import make_value
 from diloco.rounds.roster import make_plan
-from diloco.rounds.statements import Lease, Ready
+from diloco.rounds.statements import Lease, Ready, ReducedChunk
 from tests.diloco.rounds.swarm import Swarm
 
 FIVE = ("anna", "bert", "carl", "dora", "emil")
@@ -106,6 +107,39 @@ def test_a_cut_in_two_halves_lets_at_most_one_side_decide(seed: int) -> None:
     swarm.check()
 
 
+@pytest.mark.failure_mode(31)
+@pytest.mark.parametrize("seed", range(12))
+def test_of_two_halves_exactly_the_one_with_the_tie_breaker_goes_on_whatever_attempt_they_are_in(
+    seed: int,
+) -> None:
+    swarm = Swarm(FIVE[:4], rounds=8, seed=seed)
+    names = swarm.random.sample(FIVE[:4], 4)
+    sides = [set(names[:2]), set(names[2:])]
+
+    def cut(a: str, b: str) -> bool:
+        return (a in sides[0]) != (b in sides[0])
+
+    swarm.run(until=3 + seed)
+    for window in range(6):  # whoever leads, a short meeting and no decision: both go to higher attempts
+        swarm.cut = cut if window % 2 == 0 else (lambda a, b: False)
+        swarm.run(until=swarm.now + (20 if window % 2 == 0 else 0.2))
+    swarm.cut = cut
+    swarm.run(until=swarm.now + 1)
+    newest = max((node.state.value for node in swarm.live()), key=lambda value: value.round)
+    voters = {elector.peer for elector in newest.electorate}
+    swarm.run(until=swarm.now + 600)
+    swarm.check()
+    done = [{swarm.nodes[name].state.round for name in side} for side in sides]
+    deciding = [
+        len(side & voters) * 2 > len(voters)
+        or (len(side & voters) * 2 == len(voters) and newest.tie_breaker in side)
+        for side in sides
+    ]
+    assert sorted(deciding) == [False, True]
+    for decides, rounds in zip(deciding, done, strict=True):
+        assert (rounds == {8}) == decides and (decides or max(rounds) <= newest.round + 1)
+
+
 @pytest.mark.failure_mode(30)
 @pytest.mark.parametrize("seed", range(40))
 def test_storms_of_loss_kills_and_restarts_never_split_the_chain(seed: int) -> None:
@@ -174,3 +208,34 @@ def test_a_member_without_a_seat_may_be_late_once_and_keeps_its_lease() -> None:
     twice = make_value(state.rules, once, state.tip.digest, plan, 0, ())
     assert (twice.members, twice.late) == ((), ())
     assert all(lease.peer != "gerd" for lease in twice.leases)
+
+
+@pytest.mark.parametrize("fragments", [2, 3])
+def test_each_round_is_the_slot_of_one_fragment_and_a_slot_opens_after_the_one_before(fragments: int) -> None:
+    swarm = Swarm(FIVE, rounds=2 * fragments + 1, seed=fragments, loss=0.1, fragments=fragments)
+    swarm.run(until=8.0)
+    swarm.kill("bert")
+    swarm.run(until=30.0)
+    swarm.restart("bert")
+    swarm.run(until=2000)
+    chain = [certified.value for certified in swarm.nodes["anna"].disk.chain[1:]]
+    assert rounds_done(swarm) == [2 * fragments + 1] * 5
+    covered = [tuple(swarm.rules.slot(value.round)) for value in chain]
+    assert all(len(value.chunks) == len(chunks) for value, chunks in zip(chain, covered, strict=True))
+    assert [chunk for chunks in covered[:fragments] for chunk in chunks] == [0, 1, 2]
+    assert covered[fragments] == covered[0], "and then the first again"
+    swarm.check()
+
+
+def test_a_value_with_chunks_that_nobody_gave_is_none() -> None:
+    swarm = Swarm(FIVE[:3], rounds=3)
+    swarm.run(when=lambda: swarm.nodes["anna"].state.plan is not None)
+    state = swarm.nodes["anna"].state
+    assert state.plan is not None
+    chunk = ReducedChunk(digest=b"d" * 32, included=b"\7")
+    for plan, chunks in (
+        (replace(state.plan, roster=(), owners=()), (chunk,) * 3),
+        (state.plan, (chunk,) * 2),
+    ):
+        with pytest.raises(ValueError, match="chunks"):
+            planning.make_value(swarm.rules, state.value, state.tip.digest, plan, 0, chunks)

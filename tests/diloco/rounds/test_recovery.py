@@ -20,7 +20,7 @@ BOOT = b"n" * 16
 def begin(tip: Certified, name: str = "carl", promise: Persist | None = None) -> State:
     swarm = Swarm(FIVE)
     return recover(
-        name, swarm.rules, swarm.timing, boot=BOOT, tip=tip, beacon_key=bytes(32),
+        name, swarm.rules, swarm.timing, boot=BOOT, started=1, tip=tip, beacon_key=bytes(32),
         admission=b"admit " + name.encode(), promise=promise, now=1.0,
     )  # fmt: skip
 

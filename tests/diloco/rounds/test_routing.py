@@ -2,7 +2,7 @@
 
 import pytest
 
-from diloco.rounds.routing import FAN, WATCHERS, Spread, voters, watchers
+from diloco.rounds.routing import FAN, FEW, WATCHERS, Spread, hearers, voters, watchers
 from diloco.rounds.statements import Elector, Ghost, Value
 
 
@@ -37,6 +37,14 @@ def test_another_value_has_another_tree() -> None:
     tip, after = value(range(31), range(31, 100)), value(range(31), range(31, 100))
     first, second = Spread(tip, after, b"a" * 32), Spread(tip, after, b"b" * 32)
     assert first.order != second.order and set(first.order) == set(second.order)
+
+
+def test_in_a_small_run_everybody_hears_what_is_undecided() -> None:
+    few, many = value(range(4), range(4, FEW)), value(range(31), range(31, 100))
+    known = {f"p{n}" for n in range(FEW)}
+    assert hearers(few, known) == known
+    assert hearers(few, known | {"one more"}) == voters(few)
+    assert hearers(many, {f"p{n}" for n in range(100)}) == voters(many)
 
 
 def test_a_voter_watches_all_voters_and_any_other_member_a_few() -> None:

@@ -1,5 +1,9 @@
 """A member says what it really waits for."""
 
+from dataclasses import replace
+
+import pytest
+
 from diloco.rounds.events import Gone
 from diloco.rounds.waiting import Waiting, waiting
 from tests.diloco.rounds.swarm import Swarm
@@ -79,3 +83,21 @@ def test_a_voted_value_whose_bytes_nobody_has_is_named_as_the_reason_until_they_
     swarm.run(until=swarm.now + 300)
     assert all(node.state.finished for node in swarm.nodes.values())
     swarm.check()
+
+
+@pytest.mark.failure_mode(32)
+def test_a_voter_without_its_vote_record_says_why_it_abstains() -> None:
+    swarm = Swarm(FIVE[:3], rounds=6)
+    swarm.run(when=lambda: all(node.state.round == 2 for node in swarm.nodes.values()))
+    swarm.kill("carl")
+    swarm.nodes["carl"].disk.promise = None
+    swarm.restart("carl")
+    swarm.nodes["carl"].state = replace(swarm.nodes["carl"].state, abstains=True)
+    swarm.run(until=swarm.now + 100, when=lambda: swarm.nodes["carl"].state.said >= 0)
+    words = words_of(swarm, "carl")
+    assert (words.phase, words.reason) == ("ready", "abstains")
+    assert "record" in words.sentence
+    assert not any(round_number == 2 for round_number, _ in swarm.nodes["carl"].votes)
+    swarm.run(until=swarm.now + 300)
+    assert all(node.state.finished for node in swarm.nodes.values())
+    assert not swarm.nodes["carl"].state.abstains

@@ -1,5 +1,6 @@
 """What was averaged, on disk."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,16 @@ def test_old_rounds_are_removed(tmp_path: Path) -> None:
     kept.prune(3)
     assert [path.name for path in tmp_path.iterdir()] == ["3"]
     assert list(kept.read(b"\3" * 32, 0)) == ONE
+
+
+def test_only_the_newest_evidence_stays(tmp_path: Path) -> None:
+    kept = Exhibits(tmp_path)
+    for number in range(5):
+        kept.write(number, bytes([number]) * 32, 0, ONE)
+        (path,) = tmp_path.glob(f"{number}/*")
+        os.utime(path, (number, number))
+    kept.keep(2)
+    assert [bool(list(kept.read(bytes([number]) * 32, 0))) for number in range(5)] == [False] * 3 + [True] * 2
 
 
 def test_a_file_that_was_cut_off_or_damaged_is_no_surprise(tmp_path: Path) -> None:

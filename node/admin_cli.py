@@ -1,0 +1,114 @@
+"""``intellect-node admin``: what the run's operator orders, carried out by the running node that has the key."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from protocol.errors import Code, NodeError
+
+admin = typer.Typer(
+    help="What the run's operator may order, on the node that made the run.", no_args_is_help=True
+)
+
+Dir = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", metavar="DIR", help="The node's data directory; runs/NAME by default.", readable=False
+    ),
+]
+Peer = Annotated[str, typer.Argument(metavar="PEER", help="A peer id.", show_default=False)]
+Reason = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Why; everyone may read it.", show_default=False)
+]
+Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; everyone may read it.")]
+
+
+@admin.command()
+def admit(peer: Peer, folder: Dir = None) -> int:
+    """Let a peer in where the run's policy is `invite`."""
+    return _administer(folder, "admit", peer=peer)
+
+
+@admin.command()
+def ban(peer: Peer, reason: Reason, folder: Dir = None) -> int:
+    """Ban a peer from the run, from the next decided round on."""
+    return _administer(folder, "ban", peer=peer, reason=reason)
+
+
+@admin.command()
+def unban(peer: Peer, reason: Reason, folder: Dir = None) -> int:
+    """Let a banned peer come again."""
+    return _administer(folder, "unban", peer=peer, reason=reason)
+
+
+@admin.command()
+def kick(peer: Peer, reason: Reason, folder: Dir = None) -> int:
+    """Have a peer leave with the next decided round; it may come again."""
+    return _administer(folder, "kick", peer=peer, reason=reason)
+
+
+@admin.command()
+def seat(peer: Peer, reason: Why = "", folder: Dir = None) -> int:
+    """Give a peer a vote that its admission does not give."""
+    return _administer(folder, "seat", peer=peer, reason=reason)
+
+
+@admin.command()
+def unseat(peer: Peer, reason: Reason, folder: Dir = None) -> int:
+    """Take a peer's vote away; it goes on contributing."""
+    return _administer(folder, "unseat", peer=peer, reason=reason)
+
+
+@admin.command()
+def pause(reason: Why = "", folder: Dir = None) -> int:
+    """Stop training everywhere until `resume`; members stay."""
+    return _administer(folder, "pause", reason=reason)
+
+
+@admin.command()
+def resume(reason: Why = "", folder: Dir = None) -> int:
+    """Go on after `pause`."""
+    return _administer(folder, "resume", reason=reason)
+
+
+@admin.command()
+def finish(reason: Why = "", folder: Dir = None) -> int:
+    """End the run with the next decided round."""
+    return _administer(folder, "finish", reason=reason)
+
+
+@admin.command("set")
+def set_parameter(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="Such as inner.lr; one of round.changeable.", show_default=False),
+    ],
+    value: Annotated[
+        str, typer.Argument(metavar="VALUE", help='A number; "" for that of the genesis.', show_default=False)
+    ],
+    reason: Why = "",
+    folder: Dir = None,
+) -> int:
+    """Change a parameter of the run, from the next decided round on."""
+    return _administer(folder, "parameter", name=name, value=value, reason=reason)
+
+
+@admin.command()
+def reset(reason: Reason, folder: Dir = None) -> int:
+    """Begin a new epoch with the members that are here: for a run that has lost its quorum for good."""
+    return _administer(folder, "reset", reason=reason)
+
+
+def _administer(folder: Path | None, do: str, **fields: str) -> int:
+    from node.lifecycle import running
+    from node.status import ask_admin
+
+    folders = running(folder)
+    if len(folders) > 1:
+        named = ", ".join(map(str, folders))
+        raise NodeError(
+            Code.CFG_USAGE, f"{len(folders)} nodes run: {named}.", fix="Name the founder's with --dir."
+        )
+    print(ask_admin(folders[0], do, fields))
+    return 0

@@ -1,0 +1,61 @@
+"""What the operator's command line asks of the node with the operator's key, and what is said about it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from diloco.member.member import Member
+from node.roles.coordinator import Coordinator
+from protocol.errors import Code, NodeError
+from protocol.identity import public_key_of
+from protocol.units import PeerId
+
+_REASON = 200
+
+_ORDERS = {
+    "ban": "{peer} is banned from the next decided round on.",
+    "unban": "{peer} may come again.",
+    "kick": "{peer} has to leave with the next decided round; it may come again.",
+    "seat": "{peer} votes once a value lists it.",
+    "unseat": "{peer} has no vote from the next decided round on.",
+    "pause": "Nobody trains from the next decided round on.",
+    "resume": "Training goes on with the round after the next decided one.",
+    "finish": "The run ends with the next decided round.",
+    "parameter": "{name} is {value} from the next decided round on.",
+}
+_ABOUT_A_PEER = ("ban", "unban", "kick", "seat", "unseat")
+
+
+def carry_out(coordinator: Coordinator, member: Member, question: Mapping[str, Any]) -> str:
+    """Do what was asked.
+
+    Args:
+        coordinator: Has the operator's key.
+        member: The member on this node.
+        question: ``do`` and what it needs: ``peer``, ``reason``, ``name``, ``value``.
+
+    Returns:
+        What was done, in a sentence.
+
+    Raises:
+        NodeError: ``CFG_USAGE`` and what the coordinator says against it.
+    """
+    do = str(question.get("do", ""))
+    fields = {name: str(question.get(name, "")) for name in ("peer", "name", "value")}
+    peer, reason = PeerId(fields["peer"]), str(question.get("reason", ""))[:_REASON]
+    if do == "admit":
+        coordinator.invite(peer)
+        return f"{peer} may join."
+    if do == "reset":
+        epoch, number = coordinator.reset(member, reason)
+        return f"Epoch {epoch} begins with round {number}."
+    if do not in _ORDERS:
+        raise NodeError(
+            Code.CFG_USAGE, f"There is no order {do!r}.", fix=f"Use admit, reset, {', '.join(_ORDERS)}."
+        )
+    if do in _ABOUT_A_PEER:
+        public_key_of(peer)
+        number = coordinator.order(member, do, reason, peer=peer)
+    else:
+        number = coordinator.order(member, do, reason, name=fields["name"], value=fields["value"])
+    fields["value"] = fields["value"] or "what the genesis says"
+    return f"Order {number}: {_ORDERS[do].format_map(fields)}"

@@ -1,0 +1,188 @@
+"""Whom the coordinator admits, with a seat or without, and how admissions are renewed."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from diloco.config import AdmissionSection
+from diloco.genesis import Genesis
+from diloco.member.admission import Admission, read_admission, seats
+from diloco.member.setting import rules_of
+from diloco.rounds import founding
+from diloco.rounds.certificate import Certified
+from diloco.rounds.statements import Start
+from diloco.rounds.values import value_digest
+from diloco.store.ledger import Ledger
+from node.messages import AskAdmission
+from node.network import PROTOCOL
+from node.renewal import Renewal
+from node.roles.coordinator import EXPIRY, RENEWED_BEFORE, Coordinator
+from protocol.envelope import seal
+from protocol.errors import Code, NodeError
+from protocol.identity import Identity
+from protocol.messages import encode
+from protocol.units import PeerId
+from tests.diloco.member.fleet import OPERATOR, tiny_genesis
+
+DAY = 86400
+
+
+def identity(number: int) -> Identity:
+    return Identity.ephemeral(bytes([number]) * 32)
+
+
+class Office:
+    """A coordinator with its ledger and a clock that a test sets."""
+
+    def __init__(self, folder: Path, **admission: Any) -> None:
+        genesis = tiny_genesis()
+        sections = genesis.sections.model_copy(update={"admission": AdmissionSection(**admission)})
+        self.genesis: Genesis = genesis.model_copy(update={"sections": sections})
+        self.rules = rules_of(self.genesis, seats(self.genesis.run_id, self.genesis.operator))
+        self.ledger = Ledger(folder / "ledger.sqlite")
+        self.now = 1_000_000_000.0
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.network: Any = SimpleNamespace(banned=frozenset(), members={}, me=identity(1).peer_id)
+        self.folder = folder
+        self.open()
+
+    def open(self) -> None:
+        """The coordinator's process starts."""
+        self.coordinator = Coordinator(
+            OPERATOR, self.genesis, self.rules, self.network, lambda: self.ledger, self.emit,
+            lambda: self.now, self.folder / "invited.json",
+        )  # fmt: skip
+
+    def emit(self, kind: str, /, **fields: Any) -> None:
+        self.events.append((kind, fields))
+
+    def admit(self, number: int, held: bytes = b"") -> bytes:
+        return self.coordinator.admit(identity(number).peer_id, ("trainer",), held)
+
+    def read(self, raw: bytes, number: int) -> Admission:
+        peer = identity(number).peer_id
+        return read_admission(raw, self.genesis.run_id, self.genesis.operator, peer).message
+
+    def begin(self, *numbers: int) -> Certified:
+        """The run begins with these voters."""
+        peers = {identity(number).peer_id: True for number in numbers}
+        value = founding.make_start(self.rules, self.genesis.base, peers, {}, b"\1" * 32)
+        data = encode(value)
+        sealed = seal(OPERATOR, self.genesis.run_id, Start(value=data))
+        start = Certified(value, data, value_digest(data), start=sealed.raw)
+        self.ledger.append(start)
+        return start
+
+
+@pytest.mark.failure_mode(35)
+def test_in_an_open_run_identities_that_come_later_have_no_seat(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    founders = [office.read(office.admit(number), number) for number in (1, 2, 3)]
+    assert all(admission.seat for admission in founders)
+    office.begin(1, 2, 3)
+    later = [office.read(office.admit(number), number) for number in range(10, 60)]
+    assert not any(admission.seat for admission in later)
+
+
+def test_where_the_operator_says_who_comes_later_ones_have_a_seat_as_long_as_there_are_seats(
+    tmp_path: Path,
+) -> None:
+    allow = [identity(number).peer_id for number in range(1, 6)]
+    office = Office(tmp_path, policy="allowlist", allow=allow, seats=4)
+    office.admit(1)
+    office.begin(1)
+    assert [office.read(office.admit(number), number).seat for number in (2, 3, 4, 5)] == [True] * 3 + [False]
+    with pytest.raises(NodeError) as refused:
+        office.admit(6)
+    assert refused.value.code == Code.RND_NOT_ADMITTED
+
+
+def test_a_voter_that_comes_back_without_its_data_directory_keeps_its_seat(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    office.begin(1, 2)
+    office.open()
+    assert office.read(office.admit(2), 2).seat and not office.read(office.admit(3), 3).seat
+
+
+def test_an_admission_is_renewed_in_its_second_half_with_a_newer_anchor_and_the_same_seat(
+    tmp_path: Path,
+) -> None:
+    office = Office(tmp_path)
+    first = office.admit(2)
+    assert office.read(first, 2).anchor_value == b""
+    start = office.begin(1)
+    office.open()  # it remembers nothing; what it signed proves itself
+    assert office.admit(2, first) == first, "it lasts long enough"
+    office.now += (EXPIRY - RENEWED_BEFORE).total_seconds() + 1
+    second = office.read(office.admit(2, first), 2)
+    assert second.seat and second.expires_at == int(office.now + EXPIRY.total_seconds())
+    assert (second.anchor_epoch, second.anchor_round, second.anchor_value) == (0, -1, start.digest)
+    late = office.admit(3)
+    assert not office.read(late, 3).seat
+    office.now += 40 * DAY
+    assert not office.read(office.admit(3, late), 3).seat, "no seat comes of asking again"
+
+
+def test_an_admission_of_somebody_else_renews_nothing(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    first = office.admit(1)
+    office.begin(1)
+    office.open()
+    assert not office.read(office.admit(5, first), 5).seat
+    assert not office.read(office.admit(6, b"no admission"), 6).seat
+
+
+def test_who_is_banned_gets_no_renewal(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    first = office.admit(2)
+    office.network.banned = frozenset([identity(2).peer_id])
+    with pytest.raises(NodeError) as refused:
+        office.admit(2, first)
+    assert refused.value.code == Code.RND_BANNED
+
+
+class Node:
+    """A member's node as far as renewing goes; its questions reach the coordinator's handler."""
+
+    def __init__(self, office: Office, number: int, folder: Path) -> None:
+        self.office, self.me, self.roles = office, identity(number).peer_id, ("trainer",)
+        self.members = {office.network.me: SimpleNamespace(roles=("coordinator",))}
+        self.endpoint = SimpleNamespace(request=self.request)
+        self.reachable = True
+        self.shown: list[bytes] = []
+        self.took: list[bytes] = []
+        network: Any = self
+        self.renewal = Renewal(network, office.genesis, None, folder, office.emit, self.took.append)
+
+    def now(self) -> float:
+        return self.office.now
+
+    async def request(self, peer: PeerId, question: AskAdmission) -> Any:
+        if not self.reachable:
+            raise NodeError(Code.NET_UNREACHABLE, "The coordinator is dead.", peer=peer)
+        assert question.protocol == PROTOCOL
+        context: Any = SimpleNamespace(sender=self.me)
+        return await self.office.coordinator.on_ask_admission(question, context)
+
+    async def readmitted(self, admission: bytes) -> None:
+        self.shown.append(admission)
+
+
+async def test_a_node_renews_its_admission_when_it_is_due_and_a_coordinator_can_be_reached(
+    tmp_path: Path,
+) -> None:
+    office = Office(tmp_path)
+    node = Node(office, 2, tmp_path)
+    first = office.admit(2)
+    assert await node.renewal.renew(first) == first and not node.took
+    office.now += (EXPIRY - RENEWED_BEFORE).total_seconds() + 1
+    node.reachable = False
+    assert await node.renewal.renew(first) == first and not node.took
+    node.reachable = True
+    second = await node.renewal.renew(first)
+    assert second != first and node.took == node.shown == [second]
+    assert (tmp_path / "admission.bin").read_bytes() == second
+    assert office.read(second, 2).expires_at > office.read(first, 2).expires_at
+    assert await node.renewal.renew(second) == second and node.took == [second]
