@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diloco.creation import create_genesis, grid_of, initial_state
 from diloco.genesis import Genesis
@@ -31,6 +31,8 @@ from node.network import Network
 from node.renewal import Renewal
 from node.roles.coordinator import Coordinator
 from node.roles.corpus import share_corpus
+from node.roles.relay import ROLE as RELAY_ROLE
+from node.roles.relay import start_relay
 from node.roles.wishes import carry_out
 from node.roles.workers import Workers
 from node.runfile import RunFile
@@ -43,6 +45,9 @@ from protocol.identity import Identity
 from protocol.keeping import keep_running
 from protocol.rpc import Context, SocketMeter
 from protocol.units import Address
+
+if TYPE_CHECKING:
+    from shardcast.http.relay import Relay
 
 IDENTITY_FILE = "identity.key"
 OPERATOR_FILE = "operator.key"
@@ -113,6 +118,7 @@ class Daemon:
         self._member: Member | None = None
         self._workers: Workers | None = None
         self._coordinator: Coordinator | None = None
+        self._relay: Relay | None = None
         self._watch: asyncio.Future[None] | None = None
         self._stopping = asyncio.Event()
 
@@ -159,6 +165,7 @@ class Daemon:
             "node.start", peer=identity.peer_id, version=machine.software_version(), pid=os.getpid(),
             boot=network.boot.hex(), roles=list(roles), name=self._runfile.node.name,
         )  # fmt: skip
+        self._relay = await start_relay(self._runfile.shardcast, self._folder / "shardcast", self._emit)
         await self._or_stopped(self._enter(network))
         if self._stopping.is_set():
             return
@@ -192,9 +199,11 @@ class Daemon:
         raise NodeError(Code.RND_BANNED, f"The run's operator banned this node ({member.setting.me}).")
 
     def _roles(self) -> tuple[str, ...]:
-        roles = set(self._runfile.node.roles)
+        roles: set[str] = set(self._runfile.node.roles)
         if (self._folder / OPERATOR_FILE).exists():
             roles.add("coordinator")
+        if self._runfile.shardcast.sources:
+            roles.add(RELAY_ROLE)
         return tuple(sorted(roles))
 
     def _make_network(self, identity: Identity, roles: tuple[str, ...]) -> Network:
@@ -280,6 +289,8 @@ class Daemon:
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
+        if self._relay is not None:
+            await self._relay.stop()
         if self._workers is not None:
             await self._workers.stop()
         if self._network is not None:

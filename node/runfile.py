@@ -87,6 +87,13 @@ Port = Annotated[int, Field(ge=0, le=65_535)]
 Role = Literal["trainer", "coordinator"]
 
 
+Texts = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=512)], ...],
+    BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
+    Field(max_length=64),
+]
+
+
 class LimitsSection(Section):
     """`[limits]`: what this node may use at most."""
 
@@ -140,6 +147,27 @@ class NetworkSection(Section):
     """How many bytes this relay carries in each direction of one connection, which has to be made anew then."""
 
 
+class ShardcastSection(Section):
+    """`[shardcast]`: makes the node a relay of large files over HTTP, beside what else it does (docs/shardcast.md)."""
+
+    sources: Texts = ()
+    """Servers to fetch versions from, origins or relays, as "http://203.0.113.7:8000"; without any it is no relay."""
+    host: Annotated[str, Field(min_length=1, max_length=255)] = "127.0.0.1"
+    """Address to listen on."""
+    port: Port = 0
+    """TCP port; 0 takes any free one."""
+    names: Texts = ()
+    """Only objects of these names; empty for all."""
+    publishers: Texts = ()
+    """Only versions of these publishers' peer ids; empty for all."""
+    keep: Annotated[int, Field(ge=1, le=1000)] = 5
+    """How many versions of each name stay."""
+    disk: Size = None
+    """Disk space of versions; those that have no room are not fetched."""
+    rate: Bandwidth = None
+    """What one client gets at most."""
+
+
 class LocalNodeSection(Section):
     """`[node]`: this node itself."""
 
@@ -174,6 +202,8 @@ class RunFile(RunSections):
     """What this node may use at most."""
     network: NetworkSection = NetworkSection()
     """Where the node listens."""
+    shardcast: ShardcastSection = ShardcastSection()
+    """What the node passes on over HTTP."""
     node: LocalNodeSection = LocalNodeSection()
     """This node."""
 

@@ -1,25 +1,22 @@
 """``intellect-node shardcast``: publish files, pass them on, fetch, list and verify them."""
 
 import asyncio
-import contextlib
 import json
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from node.shardcast_options import Bar, access_of, expect_of, shown, size_of, sources_of, tls_of
 from protocol.errors import Code, NodeError
 
 if TYPE_CHECKING:
-    from shardcast.draw import Progress
-    from shardcast.expect import Expect
-    from shardcast.http.door import Access
     from shardcast.http.fetching import Fetched
     from shardcast.http.origin import Origin
-    from shardcast.http.source import Source
+    from shardcast.http.versions import Brought
 
 RUNS = Path("runs")
 
@@ -109,6 +106,9 @@ def publish(
     watch: Annotated[
         bool, typer.Option("--watch", help="Publish each file that is moved into the folders.")
     ] = False,
+    deltas: Annotated[
+        bool, typer.Option("--deltas", help="Publish safetensors files also as what changed since the last.")
+    ] = False,
     shard_size: Annotated[str, typer.Option("--shard-size", metavar="SIZE", help="Of one shard.")] = "4 MiB",
     folder: Annotated[
         Path,
@@ -127,35 +127,51 @@ def publish(
     """Publish files and serve them until it is stopped."""
     from protocol.identity import Identity
     from shardcast.http.origin import Origin
+    from shardcast.http.versions import Publisher
 
+    if deltas and size:
+        raise NodeError(
+            Code.CFG_USAGE, "--deltas is for files that are whole, --size for one that is not.",
+            fix="Leave one of the two out.",
+        )  # fmt: skip
     identity = Identity.load_or_create(folder / "publisher.key")
-    origin = Origin(folder, identity, keep=keep, access=_access(token_file, allow, proxy, rate))
-    options = {
-        "version": version or None,
-        "size": _size(size, "--size") if size else None,
-        "shard_size": _size(shard_size, "--shard-size"),
+    origin = Origin(folder, identity, keep=keep, access=access_of(token_file, allow, proxy, rate))
+    options: dict[str, Any] = {
+        "size": size_of(size, "--size") if size else None,
+        "shard_size": size_of(shard_size, "--shard-size"),
     }
 
+    forms = Publisher(origin, folder / "forms", name, shard_size=options["shard_size"]) if deltas else None
+
+    async def one(file: Path, version: str | None) -> None:
+        if forms is None:
+            await _publish(origin, file, name, {**options, "version": version})
+            return
+        for done in await forms.publish(file, version):
+            print(
+                f"{file}: {done.name} {done.version} is whole; its digest is {done.digest.hex()}.", flush=True
+            )
+
     async def work() -> int:
-        await origin.start(host, port, _tls(certificate, key))
+        await origin.start(host, port, tls_of(certificate, key))
         scheme = "https" if certificate else "http"
-        print(f"Serving on {scheme}://{_shown(host)}:{origin.server.port} as {origin.publisher}.")
+        print(f"Serving on {scheme}://{shown(host)}:{origin.server.port} as {origin.publisher}.")
         print(
-            f"  Fetch with: intellect-node shardcast fetch --from {scheme}://{_shown(host)}:{origin.server.port}"
+            f"  Fetch with: intellect-node shardcast fetch --from {scheme}://{shown(host)}:{origin.server.port}"
             f" --publisher {origin.publisher} --name {name} --to FILE",
             flush=True,
         )
         if watch:
-            await _watch(origin, files, name, options)
+            await _watch(files, one)
         for file in files:
-            await _publish(origin, file, name, options)
+            await one(file, version or None)
         await asyncio.Event().wait()
         return 0
 
     return _until_stopped(work(), origin.stop)
 
 
-async def _watch(origin: "Origin", folders: list[Path], name: str, options: dict[str, Any]) -> None:
+async def _watch(folders: list[Path], publish: Callable[[Path, str | None], Awaitable[None]]) -> None:
     """Publish what is moved into folders; what was there before is left alone but for the newest file."""
     seen: set[tuple[str, int]] = set()
     first = True
@@ -165,7 +181,7 @@ async def _watch(origin: "Origin", folders: list[Path], name: str, options: dict
         fresh = [path for path in found if (str(path), path.stat().st_ino) not in seen]
         seen |= {(str(path), path.stat().st_ino) for path in fresh}
         for path in fresh[-1:] if first else fresh:
-            await _publish(origin, path, name, {**options, "version": None, "size": None})
+            await publish(path, None)
         first = False
         await asyncio.sleep(0.5)
 
@@ -218,19 +234,19 @@ def relay(
 
     made = Relay(
         folder,
-        _sources(sources, show_token),
+        sources_of(sources, show_token),
         names=names or (),
         publishers=[PeerId(peer) for peer in publishers or ()],
         keep=keep,
-        budget=_size(disk, "--disk") if disk else None,
-        access=_access(token_file, allow, proxy, rate),
+        budget=size_of(disk, "--disk") if disk else None,
+        access=access_of(token_file, allow, proxy, rate),
         tell=lambda error: print(f"{error.code}: {error.sentence}", file=sys.stderr),
     )
 
     async def work() -> int:
-        await made.start(host, port, _tls(certificate, key))
+        await made.start(host, port, tls_of(certificate, key))
         scheme = "https" if certificate else "http"
-        print(f"Serving on {scheme}://{_shown(host)}:{made.server.port}.", flush=True)
+        print(f"Serving on {scheme}://{shown(host)}:{made.server.port}.", flush=True)
         await asyncio.Event().wait()
         return 0
 
@@ -248,6 +264,10 @@ def fetch(
     digest: Digest = "",
     name: Name = "weights",
     version: Version = "",
+    deltas: Annotated[
+        bool,
+        typer.Option("--deltas", help="FILE is a folder of versions: fetch what changed since the last."),
+    ] = False,
     show_token: ShowToken = None,
     patience: Annotated[
         float, typer.Option("--patience", metavar="SECONDS", help="How long nothing may come.")
@@ -258,12 +278,28 @@ def fetch(
     from datetime import timedelta
 
     from shardcast.http.fetching import fetch_version
+    from shardcast.http.versions import Library
 
-    expect = _expect(publisher, digest, version)
-    with _bar(as_json) as bar:
+    expect = expect_of(publisher, digest, version)
+    if deltas:
+        if expect.publisher is None or digest or version:
+            raise NodeError(
+                Code.CFG_USAGE, "--deltas brings the newest version of a publisher.",
+                fix="Give --publisher, and neither --digest nor --version.",
+            )  # fmt: skip
+        with Bar(as_json) as bar:
+            library = Library(to, expect.publisher, name)
+            brought = asyncio.run(
+                library.bring(
+                    sources_of(sources, show_token), patience=timedelta(seconds=patience), progress=bar
+                )
+            )
+        _report_brought(brought, as_json)
+        return 0
+    with Bar(as_json) as bar:
         fetched = asyncio.run(
             fetch_version(
-                _sources(sources, show_token), to, expect, name,
+                sources_of(sources, show_token), to, expect, name,
                 patience=timedelta(seconds=patience), progress=bar,
             )
         )  # fmt: skip
@@ -287,6 +323,22 @@ def _report(fetched: "Fetched", to: Path, as_json: bool) -> None:
     print(f"{to}: {fetched.name} {fetched.version}, {fetched.size} bytes, {speed:.0f} MB/s, verified.")
 
 
+def _report_brought(brought: "Brought", as_json: bool) -> None:
+    if as_json:
+        way = [{"size": offer.size, "delta": offer.parent is not None} for offer in brought.way]
+        print(
+            json.dumps({
+                "file": str(brought.file.path), "version": brought.version, "serial": brought.serial,
+                "blake3": brought.file.digest.hex(), "bytes": brought.bytes, "way": way,
+                "refused": [{"code": str(e.code), "reason": e.sentence} for e in brought.refused],
+            })
+        )  # fmt: skip
+        return
+    for error in brought.refused:
+        print(f"{error.code}: a cheaper way was left: {error.sentence}", file=sys.stderr)
+    print(f"{brought.file.path}: {brought.version}, {brought.bytes} bytes fetched, verified.")
+
+
 @shardcast.command("list")
 def list_versions(sources: From, show_token: ShowToken = None, as_json: AsJson = False) -> int:
     """What servers say that they have."""
@@ -295,7 +347,7 @@ def list_versions(sources: From, show_token: ShowToken = None, as_json: AsJson =
     from protocol.units import Bytes
     from shardcast.http.fetching import read_list
 
-    entries = asyncio.run(read_list(_sources(sources, show_token)))
+    entries = asyncio.run(read_list(sources_of(sources, show_token)))
     if as_json:
         print(json.dumps([asdict(entry) for entry in entries]))
         return 0
@@ -327,8 +379,8 @@ def verify(
 
     if not file.is_file():
         raise NodeError(Code.CFG_UNREADABLE, f"{file} is no file.", fix="Name a file that is there.")
-    expect = _expect(publisher, digest, version)
-    manifest = asyncio.run(read_manifest(_sources(sources, show_token), expect, name))
+    expect = expect_of(publisher, digest, version)
+    manifest = asyncio.run(read_manifest(sources_of(sources, show_token), expect, name))
     label = f"{manifest.name} {manifest.header.version}"
     if is_whole(file, Plan.of(manifest)):
         print(f"{file} is {label}.")
@@ -337,121 +389,6 @@ def verify(
         Code.STO_CORRUPT, f"{file} is not {label}.",
         fix="Fetch it again to the same place: what is right is kept.",
     )  # fmt: skip
-
-
-# ---- what options mean
-
-
-def _sources(urls: list[str], token_file: Path | None) -> "list[Source]":
-    from shardcast.http.source import Source
-
-    token = _tokens(token_file)[0] if token_file is not None else ""
-    return [Source.parse(url, token) for url in urls]
-
-
-def _tokens(path: Path) -> list[str]:
-    try:
-        tokens = [line.strip() for line in path.read_text(encoding="ascii").splitlines() if line.strip()]
-    except (OSError, ValueError) as error:
-        raise NodeError(
-            Code.CFG_UNREADABLE, f"{path} cannot be read as a file of tokens: {error}."
-        ) from error
-    if not tokens:
-        raise NodeError(Code.CFG_BAD_VALUE, f"{path} holds no token.", fix="Write one on its first line.")
-    return tokens
-
-
-def _access(token_file: Path | None, allow: list[str] | None, proxy: list[str] | None, rate: str) -> "Access":
-    from protocol.units import bandwidth
-    from shardcast.http.door import Access, networks
-
-    try:
-        limit = float(bandwidth(rate)) if rate else 0.0
-    except ValueError as error:
-        raise NodeError(Code.CFG_USAGE, f"--rate: {error}.", fix='Write a rate such as "200 Mb/s".') from None
-    tokens = _tokens(token_file) if token_file is not None else ()
-    return Access(tokens=tokens, allow=networks(allow or ()), proxies=networks(proxy or ()), rate=limit)
-
-
-def _expect(publisher: str, digest: str, version: str) -> "Expect":
-    from protocol.units import PeerId
-    from shardcast.expect import Expect
-    from shardcast.names import check_version
-
-    if not publisher and not digest:
-        raise NodeError(
-            Code.CFG_USAGE, "Nothing says whose versions are to be believed.",
-            fix="Give --publisher, as `intellect-node shardcast publish` prints it, or --digest.",
-        )  # fmt: skip
-    try:
-        return Expect(
-            publisher=PeerId(publisher) if publisher else None,
-            manifest_digest=bytes.fromhex(digest) if digest else None,
-            version=check_version(version) if version else None,
-        )
-    except ValueError as error:
-        raise NodeError(Code.CFG_USAGE, f"--digest: {error}.", fix="Give 64 hexadecimal digits.") from None
-
-
-def _size(text: str, option: str) -> int:
-    from protocol.units import Bytes
-
-    try:
-        return int(Bytes.parse(text))
-    except ValueError as error:
-        raise NodeError(Code.CFG_USAGE, f"{option}: {error}.", fix='Write a size such as "4 MiB".') from None
-
-
-def _tls(certificate: Path | None, key: Path | None) -> Any:
-    import ssl
-
-    if certificate is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise NodeError(Code.CFG_UNREADABLE, f"{certificate} cannot be used: {error}.") from error
-    return context
-
-
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-class _bar(contextlib.AbstractContextManager["_bar"]):
-    """A progress bar with the time that is left; silent where nobody watches."""
-
-    def __init__(self, silent: bool) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            TextColumn,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
-        from rich.progress import Progress as Bar
-
-        columns = (
-            TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-            TimeRemainingColumn(),
-        )  # fmt: skip
-        console = Console(stderr=True)
-        self._bar = Bar(*columns, console=console, disable=silent or not console.is_terminal)
-        self._task: Any = None
-
-    def __enter__(self) -> "_bar":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def __call__(self, now: "Progress") -> None:
-        if self._task is None:
-            self._task = self._bar.add_task(now.name, total=now.size)
-        self._bar.update(self._task, completed=now.bytes)
 
 
 def _until_stopped(work: Coroutine[Any, Any, int], stop: Any) -> int:

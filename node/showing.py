@@ -25,6 +25,7 @@ _NOTABLE = {
     "peer.no-path": "There is no way to {peer}: {reason}.",
     "node.reach": "{sentence}",
     "directory.died": "The directory died and is started again: {reason}",
+    "shardcast.failed": "Passing files on over HTTP: {reason}",
     "run.finished": "The run is finished.",
     "banned": "This node is banned from the run.",
     "reset": "Epoch {epoch} began.",

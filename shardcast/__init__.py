@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from shardcast.http.origin import Origin, Publication, Published
     from shardcast.http.relay import Relay
     from shardcast.http.source import Source
+    from shardcast.http.streaming import stream
+    from shardcast.http.versions import Brought, Library, Publisher
     from shardcast.loading import load
     from shardcast.manifest import Manifest, ManifestWriter, Shard, build_manifest
     from shardcast.names import check_name, check_version
@@ -39,6 +41,8 @@ _WHERE = {
     "http.origin": ("Origin", "Publication", "Published"),
     "http.relay": ("Relay",),
     "http.source": ("Source",),
+    "http.streaming": ("stream",),
+    "http.versions": ("Brought", "Library", "Publisher"),
     "loading": ("load",),
     "manifest": ("Manifest", "ManifestWriter", "Shard", "build_manifest"),
     "names": ("check_name", "check_version"),
@@ -52,6 +56,7 @@ _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 __all__ = [
     "Access",
     "Arrivals",
+    "Brought",
     "Decoded",
     "Expect",
     "FetchReport",
@@ -59,6 +64,7 @@ __all__ = [
     "FileRanges",
     "Header",
     "Held",
+    "Library",
     "Manifest",
     "ManifestWriter",
     "Offer",
@@ -66,6 +72,7 @@ __all__ = [
     "Progress",
     "Publication",
     "Published",
+    "Publisher",
     "Refusal",
     "Relay",
     "Service",
@@ -87,6 +94,7 @@ __all__ = [
     "read_list",
     "read_manifest",
     "shutdown",
+    "stream",
 ]
 
 

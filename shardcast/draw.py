@@ -118,6 +118,7 @@ class Drawing:
         self._sealed = False
         self._book = Allotment({}, carrier.batch)
         self._done = 0
+        self._spare: list[bytearray] = []
         self._begun: dict[int, Piece] = {}
         self._unmixed: set[int] = (
             set()
@@ -269,7 +270,7 @@ class Drawing:
             self._resting.discard(hand)
 
     async def _draw(self, hand: _Hand, batch: Sequence[int]) -> None:
-        pieces = {index: self._begun.pop(index, Piece(self._shards[index])) for index in batch}
+        pieces = {index: self._begun.pop(index, Piece(self._shards[index], self._spare)) for index in batch}
         left = deque(batch)
         if self._watcher is not None:
             for piece in pieces.values():
@@ -333,6 +334,8 @@ class Drawing:
         piece.verdict = verdict
         if self._watcher is not None:
             self._watcher.grew(piece)
+        if verdict:
+            piece.give_back()
 
     def _where(self) -> Progress:
         of = len(self._shards)

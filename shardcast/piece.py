@@ -1,6 +1,7 @@
 """A shard that is coming: its bytes so far and who sent them."""
 
 from protocol.errors import Code, NodeError
+from shardcast import limits
 from shardcast.manifest import Shard
 
 
@@ -10,6 +11,10 @@ class Piece:
     A carrier writes into `room` and says how far it came by `advance`; that may happen in another thread, one at a
     time. What lies below `have` never changes again, so others may read it meanwhile.
 
+    Args:
+        shard: What it is to become.
+        spare: Memory of earlier pieces; new memory costs as much as filling it.
+
     Attributes:
         shard: What it is to become.
         have: Bytes that are there.
@@ -18,10 +23,11 @@ class Piece:
         verdict: Whether the hash agreed; None until that is known. False, too, for what was dropped unfinished.
     """
 
-    __slots__ = ("_data", "counted", "have", "senders", "shard", "verdict")
+    __slots__ = ("_data", "_spare", "counted", "have", "senders", "shard", "verdict")
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, spare: list[bytearray] | None = None) -> None:
         self.shard = shard
+        self._spare = spare if spare is not None else []
         self.have = self.counted = 0
         self.senders: set[str] = set()
         self.verdict: bool | None = None
@@ -41,12 +47,23 @@ class Piece:
     def room(self) -> memoryview:
         """Where the missing bytes go. The memory is taken when this is first asked for."""
         if len(self._data) != self.shard.size:
-            self._data = bytearray(self.shard.size)
+            fits = bool(self._spare) and len(self._spare[-1]) == self.shard.size
+            self._data = self._spare.pop() if fits else bytearray(self.shard.size)
         return memoryview(self._data)[self.have :]
 
     def advance(self, count: int) -> None:
         """Say that the next `count` bytes are there."""
         self.have += count
+
+    def give_back(self) -> None:
+        """Leave the memory to later pieces, unless somebody still looks at it."""
+        data, self._data = self._data, bytearray()
+        try:
+            data.append(data.pop())
+        except (BufferError, IndexError):
+            return
+        if len(self._spare) < limits.PARALLEL:
+            self._spare.append(data)
 
     def take(self, holder: str, offset: int, data: memoryview) -> None:
         """Copy bytes in that came elsewhere first.

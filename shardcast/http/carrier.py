@@ -13,7 +13,7 @@ from shardcast.carrier import Arrival
 from shardcast.http.source import THREADS, Link, Source
 from shardcast.piece import Piece, wrong
 
-_REPORT = 0.002
+_REPORT = 0.005
 """Seconds between two reports of one piece: often enough to pass bytes on, seldom enough to cost nothing."""
 
 

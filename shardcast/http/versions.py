@@ -3,15 +3,17 @@
 import asyncio
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
 from protocol.clock import monotonic
 from protocol.errors import Code, NodeError
+from protocol.files import storage_error
 from protocol.units import PeerId
 from shardcast import limits
+from shardcast.draw import Progress
 from shardcast.encoding import DELTA, PLANES, RAW, Held, decode_file, encode_file
 from shardcast.expect import Expect
 from shardcast.header import Decoded
@@ -27,6 +29,7 @@ from shardcast.tensors import TensorIndex
 from shardcast.ways import Offer, Way, cheapest_way, wants_snapshot
 
 _FILE = re.compile(r"[0-9a-f]{64}")
+_OURS = re.compile(r"[0-9a-f]{64}(?:\.(?:delta|planes))?(?:\.(?:part|tmp))?")
 _GRACE = 0.3
 """Seconds that further sources have for their lists once one has answered."""
 _MOST_INDEX = 20_000  # tensors that a manifest's header names; of more a reader learns from the file itself
@@ -48,13 +51,22 @@ class Publisher:
         folder: Where encoded forms lie.
         name: Of the model.
         every: Versions from one snapshot to the next.
+        shard_size: Bytes of a shard of each form.
 
     Raises:
         NodeError: SHC_NAME.
     """
 
-    def __init__(self, origin: Origin, folder: Path, name: str = "weights", *, every: int = 5) -> None:
-        self._origin, self._folder, self._every = origin, folder, every
+    def __init__(
+        self,
+        origin: Origin,
+        folder: Path,
+        name: str = "weights",
+        *,
+        every: int = 5,
+        shard_size: int = limits.DEFAULT_SHARD,
+    ) -> None:
+        self._origin, self._folder, self._every, self._shard_size = origin, folder, every, shard_size
         self._names = forms(check_name(name))
         self._before: Held | None = None
         self._deltas = 0
@@ -75,7 +87,10 @@ class Publisher:
             # Before anything is announced: who waits for the version then finds its delta beside the file.
             delta = await asyncio.to_thread(_encode, path, into[DELTA], self._before)
             self._deltas += 1
-        under_way = [await self._origin.publish(path, self._names[RAW], version=version, tensors=short)]
+        raw = self._names[RAW]
+        under_way = [
+            await self._origin.publish(path, raw, version=version, tensors=short, shard_size=self._shard_size)
+        ]
         label = under_way[0].version
         if delta is not None:
             under_way.append(await self._announce(into[DELTA], label, delta, short))
@@ -93,7 +108,9 @@ class Publisher:
         self, path: Path, version: str, decoded: Decoded, tensors: TensorIndex | None
     ) -> Publication:
         name = self._names[decoded.encoding]
-        return await self._origin.publish(path, name, version=version, decoded=decoded, tensors=tensors)
+        return await self._origin.publish(
+            path, name, version=version, decoded=decoded, tensors=tensors, shard_size=self._shard_size
+        )
 
 
 def _index(path: Path) -> TensorIndex | None:
@@ -153,6 +170,7 @@ class Library:
         *,
         newer_than: int = 0,
         patience: timedelta = limits.PATIENCE,
+        progress: Callable[[Progress], None] | None = None,
     ) -> Brought:
         """Bring the newest version by the way over which the fewest bytes travel from what is here.
 
@@ -162,18 +180,25 @@ class Library:
             sources: Servers.
             newer_than: The serial of the version that is there already.
             patience: How long nothing may come.
+            progress: Called after every shard of what is fetched.
 
         Raises:
             NodeError: SHC_NO_HOLDER, SHC_MANIFEST, SHC_ENCODING: no version could be had, for the first reason; STO_….
         """
         known = tuple(sources)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(error, self._folder) from error
         fetched, failed = 0, dict[str, NodeError]()
         async with News(known) as news:
             while True:
                 version, way = await self._choose(news, newer_than, failed, patience)
                 for offer in way:
                     try:
-                        fetched += await self._take(known, version.forms[offer.name], offer, patience)
+                        fetched += await self._take(
+                            known, version.forms[offer.name], offer, patience, progress
+                        )
                     except NodeError as error:
                         if error.code not in (Code.SHC_NO_HOLDER, Code.SHC_MANIFEST, Code.SHC_ENCODING):
                             raise
@@ -211,14 +236,19 @@ class Library:
             await news.change(_GRACE if grace is not None else min(1.0, max(0.01, deadline - now)))
 
     async def _take(
-        self, sources: tuple[Source, ...], entry: Entry, offer: Offer, patience: timedelta
+        self,
+        sources: tuple[Source, ...],
+        entry: Entry,
+        offer: Offer,
+        patience: timedelta,
+        progress: Callable[[Progress], None] | None,
     ) -> int:
         """Fetch an object and decode it; the bytes that came."""
         file = self._file(offer.result)
         raw = entry.encoding == RAW
         into = file.path if raw else self._folder / f"{entry.identifier}.{entry.encoding}"
         expect = Expect(publisher=self._publisher, version=entry.version, encodings=(entry.encoding,))
-        fetched = await fetch_version(sources, into, expect, entry.name, patience=patience)
+        fetched = await fetch_version(sources, into, expect, entry.name, patience=patience, progress=progress)
         header = fetched.manifest.header
         try:
             if fetched.manifest.result_digest != offer.result or header.parent != offer.parent:
@@ -244,9 +274,10 @@ class Library:
         return frozenset(bytes.fromhex(name) for name in names)
 
     def _tidy(self, newest: Path) -> None:
-        """Keep the newest files, and nothing that was begun."""
+        """Keep the newest files, and nothing that was begun. What others laid there is theirs."""
         os.utime(newest)
-        files = sorted(self._folder.iterdir(), key=lambda path: -path.stat().st_mtime_ns)
+        ours = [path for path in self._folder.iterdir() if _OURS.fullmatch(path.name)]
+        files = sorted(ours, key=lambda path: -path.stat().st_mtime_ns)
         kept = [path for path in files if _FILE.fullmatch(path.name)][: self._keep]
         for path in files:
             if path not in kept:

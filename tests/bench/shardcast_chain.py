@@ -15,6 +15,7 @@ from tests.protocol.paths.lab import Lab, missing
 
 SIZE = 256 << 20
 RATE = 200_000_000  # bits per second
+SHAPE = "burst 512kb latency 50ms"  # a bucket of 20 ms: one that is too small loses rate where the machine is busy
 RELAYS = 3
 ROUNDS = 3
 
@@ -44,7 +45,7 @@ def _chain(file: Path, folder: Path) -> float:
     lab = Lab(folder)
     try:
         names = ["origin", *(f"relay{i}" for i in range(RELAYS)), "client"]
-        hosts = [lab.public(name, rate=f"{RATE // 1_000_000}mbit") for name in names]
+        hosts = [lab.public(name, rate=f"{RATE // 1_000_000}mbit", shape=SHAPE) for name in names]
         places = [casting.Place(host.address, host.space) for host in hosts]
         with ExitStack() as stack:
             origin = stack.enter_context(casting.origin(folder / "origin", places[0]))

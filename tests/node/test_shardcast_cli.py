@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from node.cli import main
 from tests.node.processes import ROOT
@@ -115,9 +117,35 @@ def test_files_that_appear_in_a_watched_folder_are_published(shell: Shell) -> No
         assert (shell.folder / "out").read_bytes() == content
 
 
+def test_a_model_that_changes_little_is_fetched_as_what_changed(shell: Shell) -> None:
+    folder = shell.folder / "checkpoints"
+    folder.mkdir()
+    origin, at = shell.start("publish", "--watch", "--deltas", "checkpoints", "--port", "0")
+    assert origin.stdout is not None
+    publisher = re.search(r"--publisher (\S+)", origin.stdout.readline())
+    assert publisher is not None
+    weights = np.random.default_rng(0).standard_normal(300_000, np.float32)
+    for number, forms in ((0, 2), (1, 2)):  # the file and a snapshot, then the file and a delta
+        weights[::1000] += np.float32(0.01)
+        save_file({"w": weights}, shell.folder / "new")
+        os.replace(shell.folder / "new", folder / f"step-{number}")
+        for _ in range(forms):
+            assert "is whole" in origin.stdout.readline()
+        words = ["fetch", "--from", at, "--publisher", publisher[1], "--deltas", "--to", "versions"]
+        fetched = shell.run(*words, "--json")
+        assert fetched.returncode == 0, fetched.stderr
+        shown = json.loads(fetched.stdout)
+        assert (shell.folder / shown["file"]).read_bytes() == (folder / f"step-{number}").read_bytes()
+        assert [step["delta"] for step in shown["way"]] == [bool(number)]
+    assert shown["bytes"] < 5000
+    assert "0 bytes fetched, verified" in shell.run(*words).stdout
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
+        (["fetch", "--from", "http://a", "--digest", "ab" * 32, "--deltas", "--to", "x"], "E-CFG-006"),
+        (["publish", "x", "--deltas", "--size", "4 MiB"], "E-CFG-006"),
         (["fetch", "--from", "http://127.0.0.1:1", "--to", "x"], "E-CFG-006"),
         (["fetch", "--from", "ftp://127.0.0.1", "--publisher", "p", "--to", "x"], "E-CFG-006"),
         (["fetch", "--from", "http://a", "--digest", "xyz", "--to", "x"], "E-CFG-006"),

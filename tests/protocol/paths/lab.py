@@ -19,6 +19,9 @@ from typing import Any
 import protocol
 
 _NUMBERS = itertools.count()
+_SHAPE = (
+    "burst 32kb latency 500ms"  # a queue of half a second: more than a good router has, less than a bad one
+)
 _RULES = """
 table ip nat {{
   chain out {{
@@ -103,15 +106,16 @@ class Lab:
         self._in(self._net, "ip link add bridge type bridge")
         self._in(self._net, "ip link set bridge up")
 
-    def public(self, name: str, *, rate: str = "") -> "Host":
+    def public(self, name: str, *, rate: str = "", shape: str = _SHAPE) -> "Host":
         """A host with an address of its own.
 
         Args:
             name: A short name.
             rate: Shapes what it sends and what it receives, as ``tc`` writes a rate: ``10mbit``.
+            shape: What else ``tc`` is to know of the link's token bucket.
         """
         space = self._namespace(name)
-        address = self._join(space, name, "eth0", rate)
+        address = self._join(space, name, "eth0", rate, shape)
         self._in(space, "ip route add default dev eth0")
         return self._host(name, space, address)
 
@@ -137,16 +141,16 @@ class Lab:
         subprocess.run(nft, input=rules, check=True, env=_environment())
         return self._host(name, space, f"{prefix}.2")
 
-    def _join(self, space: str, name: str, device: str, rate: str) -> str:
+    def _join(self, space: str, name: str, device: str, rate: str, shape: str = _SHAPE) -> str:
         """Connects a namespace to the bridge."""
         address = f"203.0.113.{next(self._public)}"
         self._pair(space, device, self._net, f"p{name}")
         self._in(self._net, f"ip link set p{name} master bridge up")
         self._in(space, f"ip addr add {address}/24 dev {device}")
         self._in(space, f"ip link set {device} up")
-        if rate:  # a queue of half a second at that rate: more than a good router has, less than a bad one
+        if rate:
             for where, shaped in ((space, device), (self._net, f"p{name}")):
-                self._in(where, f"tc qdisc add dev {shaped} root tbf rate {rate} burst 32kb latency 500ms")
+                self._in(where, f"tc qdisc add dev {shaped} root tbf rate {rate} {shape}")
         return address
 
     def _pair(self, one: str, device: str, other: str, peer: str) -> None:

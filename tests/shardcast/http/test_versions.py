@@ -41,7 +41,6 @@ def sources(*urls: str) -> list[Source]:
 
 
 def library(tree: Tree, folder: str = "library", **options: Any) -> Library:
-    (tree.folder / folder).mkdir(exist_ok=True)
     return Library(tree.folder / folder, tree.identity.peer_id, **options)
 
 
@@ -75,6 +74,7 @@ async def test_who_was_away_catches_up_by_deltas_and_a_newcomer_by_a_snapshot_an
     publish, away = await publisher(tree, origin), library(tree, "away")
     await publish.publish(step(tree, 0))
     first = await away.bring(sources(url_of(origin)))
+    (tree.folder / "away" / "notes.txt").write_text("not ours")
     for number in (1, 2, 3):
         await publish.publish(step(tree, number))
     late = await away.bring(sources(url_of(origin)), newer_than=first.serial)
@@ -83,7 +83,7 @@ async def test_who_was_away_catches_up_by_deltas_and_a_newcomer_by_a_snapshot_an
     assert [offer.parent is None for offer in new.way] == [True, False, False, False]
     assert new.file.path.read_bytes() == late.file.path.read_bytes() == (tree.folder / "step-3").read_bytes()
     kept = {path.name for path in (tree.folder / "away").iterdir()}
-    assert len(kept) == 2 and late.file.path.name in kept
+    assert len(kept) == 3 and {late.file.path.name, "notes.txt"} < kept
 
 
 async def test_a_snapshot_is_published_every_so_many_versions(tree: Tree) -> None:
