@@ -167,18 +167,27 @@ def described(spec: "Spec", example: dict[str, Any]) -> list[str]:
     ]
     if spec.timeout is not None:
         lines.append(f"  time-out     {spec.timeout.total_seconds():g} s")
-    lines += ["", "  fields"]
-    for field in contract["fields"]:
-        needed = "" if field["required"] else "  (may be left out)"
-        lines.append(f"    {field['number']:>3}  {field['type']} {field['name']}{needed}")
-    if not contract["fields"]:
-        lines.append("    none")
+    for title, fields in [
+        ("fields", contract["fields"]),
+        *((f"fields of a {part['name']}", part["fields"]) for part in contract["parts"]),
+    ]:
+        lines += ["", f"  {title}", *(_field(field) for field in fields)]
+        if not fields:
+            lines.append("    none")
     lines += [
         "",
         f"  example      {json.dumps(example['value'])}",
         f"  its bytes    {example['bytes'] or 'none'}",
     ]
     return lines
+
+
+def _field(field: dict[str, Any]) -> str:
+    from protocol.messages.describe import bounds
+
+    notes = [bounds(field), "" if field["required"] else "may be left out"]
+    note = ", ".join(filter(None, notes))
+    return f"    {field['number']:>3}  {field['type']} {field['name']}" + (f"  ({note})" if note else "")
 
 
 def _everything() -> tuple[tuple["Spec", ...], tuple[NodeError, ...]]:

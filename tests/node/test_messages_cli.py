@@ -40,6 +40,16 @@ def test_describe_shows_limits_fields_and_bytes(capsys: pytest.CaptureFixture[st
     assert described["name"] == "shardcast.frame"
 
 
+def test_describe_shows_bounds_and_the_fields_of_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, "describe", "gossip.recent")
+    for line in (
+        "repeated Kept kept  (1024 items, may be left out)",
+        "fields of a Kept",
+        "string topic  (64 bytes)",
+    ):
+        assert line in text
+
+
 def test_describe_knows_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["messages", "describe", "shardcast.fram"]) == 2
     assert "Did you mean shardcast.frame?" in capsys.readouterr().err
