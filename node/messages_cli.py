@@ -106,9 +106,13 @@ def export(
 @messages.command()
 def check(schema: Schema = None, module: Module = None) -> int:
     """Compare the messages with their schema: fail on what older nodes could not live with."""
-    from protocol.messages.exporting import FOLDER, compare
+    from protocol.messages.exporting import FOLDER, LOCK, compare
 
-    found = compare(schema or FOLDER, _schema(module))
+    specs = _schema(module)
+    if schema is not None and not (schema / LOCK).exists():
+        fix = "Name its folder with --schema, or write it with `intellect-node messages export`."
+        raise NodeError(Code.CFG_USAGE, f"There is no schema in {schema}.", fix=fix)
+    found = compare(schema or FOLDER, specs)
     for sentence in found.additions:
         print(f"new       {sentence}")
     for sentence in found.breaking:
