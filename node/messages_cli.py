@@ -106,9 +106,13 @@ def export(
 @messages.command()
 def check(schema: Schema = None, module: Module = None) -> int:
     """Compare the messages with their schema: fail on what older nodes could not live with."""
-    from protocol.messages.exporting import FOLDER, compare
+    from protocol.messages.exporting import FOLDER, LOCK, compare
 
-    found = compare(schema or FOLDER, _schema(module))
+    specs = _schema(module)
+    if schema is not None and not (schema / LOCK).exists():
+        fix = "Name its folder with --schema, or write it with `intellect-node messages export`."
+        raise NodeError(Code.CFG_USAGE, f"There is no schema in {schema}.", fix=fix)
+    found = compare(schema or FOLDER, specs)
     for sentence in found.additions:
         print(f"new       {sentence}")
     for sentence in found.breaking:
@@ -167,18 +171,27 @@ def described(spec: "Spec", example: dict[str, Any]) -> list[str]:
     ]
     if spec.timeout is not None:
         lines.append(f"  time-out     {spec.timeout.total_seconds():g} s")
-    lines += ["", "  fields"]
-    for field in contract["fields"]:
-        needed = "" if field["required"] else "  (may be left out)"
-        lines.append(f"    {field['number']:>3}  {field['type']} {field['name']}{needed}")
-    if not contract["fields"]:
-        lines.append("    none")
+    for title, fields in [
+        ("fields", contract["fields"]),
+        *((f"fields of a {part['name']}", part["fields"]) for part in contract["parts"]),
+    ]:
+        lines += ["", f"  {title}", *(_field(field) for field in fields)]
+        if not fields:
+            lines.append("    none")
     lines += [
         "",
         f"  example      {json.dumps(example['value'])}",
         f"  its bytes    {example['bytes'] or 'none'}",
     ]
     return lines
+
+
+def _field(field: dict[str, Any]) -> str:
+    from protocol.messages.describe import bounds
+
+    notes = [bounds(field), "" if field["required"] else "may be left out"]
+    note = ", ".join(filter(None, notes))
+    return f"    {field['number']:>3}  {field['type']} {field['name']}" + (f"  ({note})" if note else "")
 
 
 def _everything() -> tuple[tuple["Spec", ...], tuple[NodeError, ...]]:

@@ -3,9 +3,12 @@
 import re
 from pathlib import Path
 
+from node.extensions import system_schema
 from protocol.errors import Code, NodeError
+from protocol.messages.schema import area_of
 
-_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
+_NAME = re.compile(r"(?P<area>[a-z][a-z0-9]*)-(?P<what>[a-z][a-z0-9]*(-[a-z0-9]+)*)")
+_LONGEST = 56  # with `ask-` or `-news` it still is the name of a message
 
 _FILES = {
     "pyproject.toml": """\
@@ -16,7 +19,7 @@ build-backend = "setuptools.build_meta"
 [project]
 name = "NAME"
 version = "0.1.0"
-description = "Adds AREA.report to intellect-node."
+description = "Adds AREA.WHAT to intellect-node."
 requires-python = ">=3.11"
 dependencies = ["intellect-node"]
 
@@ -50,12 +53,12 @@ def attach(endpoint: Endpoint) -> None:
     endpoint.handle(reporter.on_news)
 ''',
     "MODULE/messages.py": '''\
-"""The messages of NAME. `intellect-node messages describe AREA.report` shows one."""
+"""The messages of NAME. `intellect-node messages describe AREA.WHAT` shows one."""
 
 from protocol import Asks, field, message, request, topic
 
 
-@message("AREA.report", version=1, max_bytes="4 KiB", rate="1/s", audience="member")
+@message("AREA.WHAT", version=1, max_bytes="4 KiB", rate="1/s", audience="member")
 class Report:
     """How a node is doing."""
 
@@ -63,12 +66,12 @@ class Report:
     driver: str = field(2, default="", max_bytes=64)
 
 
-@request("AREA.ask-report", version=1, max_bytes="1 KiB", rate="10/s", timeout="5 s", replies=Report)
+@request("AREA.ask-WHAT", version=1, max_bytes="1 KiB", rate="10/s", timeout="5 s", replies=Report)
 class AskReport(Asks[Report]):
     """Asks a node how it is doing."""
 
 
-@topic("AREA.news", version=1, max_bytes="1 KiB", rate="1/s", audience="member")
+@topic("AREA.WHAT-news", version=1, max_bytes="1 KiB", rate="1/s", audience="member")
 class News:
     """Something that every node is to know."""
 
@@ -132,7 +135,7 @@ def test_news_reach_everybody() -> None:
     "README.md": """\
 # NAME
 
-Adds the messages of `AREA` to intellect-node.
+Adds `AREA.WHAT` and what belongs to it to intellect-node.
 
     pip install -e .
     pytest
@@ -152,34 +155,43 @@ def scaffold(name: str, folder: Path) -> Path:
     """Makes the package.
 
     Args:
-        name: Its name, two or more words as ``acme-report``; the first is the area of its messages.
+        name: Its name, two or more words as ``acme-report``: the area of its messages, and what they are about.
         folder: Where its folder is made.
 
     Returns:
         The package's folder.
 
     Raises:
-        NodeError: ``E-CFG-006`` for another kind of name, or a folder that is there already; ``E-STO-002`` if it
-            cannot be written.
+        NodeError: ``E-CFG-006`` for another kind of name, an area of the system's own, or a folder that is there
+            already; ``E-STO-002`` if it cannot be written.
     """
-    if not _NAME.fullmatch(name):
+    words = _NAME.fullmatch(name)
+    if words is None or len(name) > _LONGEST:
         raise NodeError(
             Code.CFG_USAGE,
             f"{name!r} is no name for a package of messages.",
             fix="Use two words or more in lower case with a dash between, your own first: acme-report.",
+        )
+    area, what = words["area"], words["what"]
+    if area in {area_of(spec) for spec in system_schema()}:
+        raise NodeError(
+            Code.CFG_USAGE,
+            f"The system's own messages begin with {area!r}.",
+            fix="Begin the name with a word of your own: acme-report.",
         )
     target = folder / name
     if target.exists():
         raise NodeError(
             Code.CFG_USAGE, f"{target} is there already.", fix="Use another name, or another --dir."
         )
-    module, area = name.replace("-", "_"), name.partition("-")[0]
+    module = name.replace("-", "_")
     try:
         for path, text in _FILES.items():
             file = target / path.replace("MODULE", module)
             file.parent.mkdir(parents=True, exist_ok=True)
-            filled = text.replace("NAME", name).replace("MODULE", module).replace("AREA", area)
-            file.write_text(filled, encoding="utf-8")
+            for word, value in {"NAME": name, "MODULE": module, "AREA": area, "WHAT": what}.items():
+                text = text.replace(word, value)
+            file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise NodeError(Code.STO_UNWRITABLE, f"{target} cannot be written: {error.strerror}.") from error
     return target

@@ -65,8 +65,8 @@ def calibrate(
         longest: longest run of chunks judged together, if honest sequences are long enough.
 
     Raises:
-        ValueError: fewer than 20 honest pairs, an honest proof that cannot be compared at all or has nothing in common
-            with its activations, a target outside (0, 1), or ``longest`` below 1.
+        ValueError: fewer than 20 honest pairs in a half (40 in all), an honest proof that cannot be compared at all or
+            has nothing in common with its activations, a target outside (0, 1), or ``longest`` below 1.
     """
     if not 0 < target < 1 or longest < 1:
         raise ValueError(f"target must be between 0 and 1 and longest at least 1, not {target} and {longest}")
@@ -75,6 +75,9 @@ def calibrate(
         {kind: pairs[: len(pairs) // 2] for kind, pairs in honest.items()},
         {kind: pairs[len(pairs) // 2 :] for kind, pairs in honest.items()},
     ]
+    fewest = min(sum(map(len, half.values())) for half in halves)
+    if fewest < _FEW:
+        raise ValueError(f"{fewest} honest pairs in a half are too few, it takes {_FEW}")
     policy = fit(honest, base, target=target, longest=longest)
     across = [fit(half, base, target=target, longest=longest) for half in reversed(halves)]
     refused = {

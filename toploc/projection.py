@@ -160,7 +160,8 @@ def build_fingerprints(
 
     Raises:
         TypeError: not tensors of a supported type.
-        ValueError: ``decode_batching_size`` is below 1, a prefill has more than 65,535 rows, or widths differ.
+        ValueError: ``decode_batching_size`` is below 1, a prefill has more than 65,535 rows, a tensor has no channels,
+            or widths differ.
     """
     chunks = chunk_rows(activations, decode_batching_size, skip_prefill)
     return [fingerprint(rows, projection).to_bytes() for rows in chunks]
@@ -173,16 +174,17 @@ def chunk_rows(activations: Activations, decode_batching_size: int, skip_prefill
         TypeError: as ``build_fingerprints``.
         ValueError: as ``build_fingerprints``.
     """
+    if isinstance(activations, torch.Tensor) and activations.dim() != 2:
+        raise ValueError(f"activations must be [T, H], not {tuple(activations.shape)}")
     rows = []
     for start, stop in chunk_bounds(len(activations), decode_batching_size, skip_prefill):
         chunk = activations[start:stop]
-        if isinstance(chunk, torch.Tensor):
-            check_type(chunk)
-            rows.append(chunk.reshape(-1, chunk.shape[-1]))
-        else:
-            for step in chunk:
-                check_type(step)
-            if len({step.shape[-1] for step in chunk}) > 1:
-                raise ValueError("steps have different widths")
-            rows.append(torch.cat([step.reshape(-1, step.shape[-1]) for step in chunk]))
+        steps = [chunk] if isinstance(chunk, torch.Tensor) else chunk
+        for step in steps:
+            check_type(step)
+        widths = {step.shape[-1] if step.dim() else 0 for step in steps}
+        if len(widths) > 1 or 0 in widths:
+            raise ValueError(f"activations need one number of channels, not {sorted(widths)}")
+        flat = [step.reshape(-1, step.shape[-1]) for step in steps]
+        rows.append(flat[0] if len(flat) == 1 else torch.cat(flat))
     return rows

@@ -9,7 +9,7 @@ from typing import Any
 from protocol.errors import Code, NodeError
 from protocol.messages.example import example, plain
 from protocol.messages.lock import SCHEMA, Lock, additions, breaking, lock_of
-from protocol.messages.proto_text import proto_files
+from protocol.messages.proto_text import WRITTEN, proto_files
 from protocol.messages.registry import Spec
 from protocol.messages.wire import encode
 
@@ -37,8 +37,9 @@ def read_lock(folder: Path) -> Lock:
     if not path.exists():
         return lock_of(())
     lock = _read(path)
-    if lock.get("schema") != SCHEMA:
-        raise NodeError(Code.STO_CORRUPT, f"{path} is not a lock of format {SCHEMA}.")
+    kept = isinstance(lock.get("messages"), dict) and isinstance(lock.get("retired"), list)
+    if lock.get("schema") != SCHEMA or not kept:
+        raise _damaged(f"{path} is not a lock of format {SCHEMA}.")
     return lock
 
 
@@ -82,8 +83,9 @@ def export(folder: Path, specs: Iterable[Spec], *, retire: Iterable[str] = ()) -
     folder.mkdir(parents=True, exist_ok=True)
     changed = []
     for stale in sorted(set(folder.glob("*.proto")) - {folder / name for name in texts}):
-        stale.unlink()
-        changed.append(stale)
+        if stale.read_bytes().startswith(WRITTEN.encode()):  # not somebody else's file
+            stale.unlink()
+            changed.append(stale)
     for name, text in texts.items():
         path = folder / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -108,7 +110,12 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise NodeError(Code.STO_CORRUPT, f"{path} cannot be read: {error}.") from error
+        raise _damaged(f"{path} cannot be read: {error}.") from error
     if not isinstance(read, dict):
-        raise NodeError(Code.STO_CORRUPT, f"{path} holds no object.")
+        raise _damaged(f"{path} holds no object.")
     return read
+
+
+def _damaged(sentence: str) -> NodeError:
+    fix = "Take the file back from version control: without it nobody knows what the wire promises."
+    return NodeError(Code.STO_CORRUPT, sentence, fix=fix)

@@ -8,6 +8,11 @@ from google.protobuf import descriptor_pb2
 from protocol.messages.registry import Role, Spec, spec_of
 from protocol.messages.schema import area_of, describe_area
 
+WRITTEN = (
+    "// Written by `intellect-node messages export` from the message classes. Not to be changed by hand."
+)
+"""The first line of each file."""
+
 _Proto = descriptor_pb2.FieldDescriptorProto
 _NAMES = {
     _Proto.TYPE_BOOL: "bool",
@@ -35,7 +40,7 @@ def _file(specs: list[Spec]) -> str:
     file, names = describe_area(specs)
     by_name: dict[str, type[Any]] = {name: cls for cls, name in names.items()}
     lines = [
-        "// Written by `intellect-node messages export` from the message classes. Not to be changed by hand.",
+        WRITTEN,
         'syntax = "proto3";',
         f"package {file.package};",
     ]

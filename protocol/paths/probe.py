@@ -6,13 +6,13 @@ shows itself by its certificate, a directory by the greeting of its protocol: a 
 """
 
 import asyncio
-import json
 import ssl
 from collections.abc import Callable
 from hashlib import sha256
 
 from protocol.paths.choice import Seen
-from protocol.paths.limits import ASK, CALL_BACK, CALL_BACK_EVERY, MAX_CALL_BACKS, MAX_QUESTION
+from protocol.paths.limits import ASK, CALL_BACK, CALL_BACK_EVERY, MAX_CALL_BACKS
+from protocol.paths.lines import hear, tell
 from protocol.paths.pipe import Duplex
 
 PROTOCOL = "/intellect/seen/1"
@@ -38,9 +38,8 @@ async def ask(peer: str, stream: Duplex, *, data: int, directory: int, fingerpri
     question = {"data": data, "directory": directory, "fingerprint": fingerprint.hex()}
     try:
         async with asyncio.timeout(ASK.total_seconds()):
-            stream.writer.write(json.dumps(question).encode() + b"\n")
-            await stream.writer.drain()
-            answer = _parse(await stream.reader.readline())
+            await tell(stream, question)
+            answer = await hear(stream)
             words = {key: _text(answer, key) for key in ("host", "data", "directory")}
             return Seen(peer, **words, relay=answer.get("relay") is True)
     finally:
@@ -74,10 +73,7 @@ class CallBack:
                 self._running += 1
                 try:
                     async with asyncio.timeout(ASK.total_seconds()):
-                        question = _parse(await stream.reader.readline())
-                        reply = json.dumps(await self._look(host, question)).encode()
-                        stream.writer.write(reply + b"\n")
-                        await stream.writer.drain()
+                        await tell(stream, await self._look(host, await hear(stream)))
                 finally:
                     self._running -= 1
         except (ValueError, OSError, TimeoutError):
@@ -141,18 +137,6 @@ def _why(error: Exception) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "the connection was refused"
     return f"{getattr(error, 'strerror', None) or type(error).__name__}"[:100]
-
-
-def _parse(line: bytes) -> dict[str, object]:
-    if len(line) > MAX_QUESTION or not line.endswith(b"\n"):
-        raise ValueError("not one line")
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError("not JSON") from error
-    if not isinstance(found, dict):
-        raise ValueError("not an object")
-    return found
 
 
 def _text(found: dict[str, object], key: str) -> str:

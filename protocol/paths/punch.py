@@ -9,23 +9,24 @@ the relay stays. What comes over the connection proves itself by the data plane'
 
 import asyncio
 import errno
-import json
+import ipaddress
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from protocol.paths.choice import is_loopback
 from protocol.paths.limits import (
     ASK,
     CHUNK,
     MAX_PUNCHES,
-    MAX_QUESTION,
     PUNCH,
     PUNCH_AGAIN,
     PUNCH_EVERY,
     PUNCH_WITHIN,
     PUNCHES_FROM_ONE,
 )
+from protocol.paths.lines import hear, tell
 from protocol.paths.pipe import Duplex
 from protocol.paths.tunnel import Streams
 from protocol.units import PeerId
@@ -126,10 +127,9 @@ async def invite(stream: Duplex, seen: str, plane: str) -> tuple[Duplex, str]:
     ours = _bound()
     try:
         async with asyncio.timeout(ASK.total_seconds()):
-            await _tell(stream, {"host": seen, "port": ours.getsockname()[1], "plane": plane})
-            answer = await _hear(stream)
-            hole = _hole(ours, answer)
-            await _tell(stream, {"go": True})
+            await tell(stream, {"host": seen, "port": ours.getsockname()[1], "plane": plane})
+            hole = _hole(ours, await hear(stream), seen)
+            await tell(stream, {"go": True})
         return await _open(hole)
     except BaseException:
         ours.close()
@@ -150,9 +150,9 @@ async def accept(stream: Duplex, seen: str) -> tuple[Duplex, str]:
     ours = _bound()
     try:
         async with asyncio.timeout(ASK.total_seconds()):
-            hole = _hole(ours, await _hear(stream))
-            await _tell(stream, {"host": seen, "port": ours.getsockname()[1]})
-            await _hear(stream)
+            hole = _hole(ours, await hear(stream), seen)
+            await tell(stream, {"host": seen, "port": ours.getsockname()[1]})
+            await hear(stream)
         return await _open(hole)
     except BaseException:
         ours.close()
@@ -168,11 +168,15 @@ def _bound() -> socket.socket:
     return ours
 
 
-def _hole(ours: socket.socket, said: dict[str, object]) -> Hole:
+def _hole(ours: socket.socket, said: dict[str, object], seen: str) -> Hole:
+    """Where the other side is expected; never on this machine, unless all of it is."""
     host, port = said.get("host"), said.get("port")
     if not isinstance(host, str) or type(port) is not int or not 1024 <= port < 65536:
         raise ValueError("no address")
-    socket.inet_pton(socket.AF_INET, host)  # an address and no name; raises OSError
+    address = ipaddress.IPv4Address(host)  # an address and no name; raises ValueError
+    nowhere = address.is_multicast or address.is_reserved or address.is_link_local or address.packed[0] == 0
+    if nowhere or address.is_loopback is not is_loopback(seen):
+        raise ValueError(f"no node is seen at {host}")
     return Hole(ours, host, port)
 
 
@@ -198,21 +202,3 @@ async def _open(hole: Hole) -> tuple[Duplex, str]:
             except BaseException:
                 current.close()
                 raise
-
-
-async def _tell(stream: Duplex, words: dict[str, object]) -> None:
-    stream.writer.write(json.dumps(words).encode() + b"\n")
-    await stream.writer.drain()
-
-
-async def _hear(stream: Duplex) -> dict[str, object]:
-    line = await stream.reader.readline()
-    if len(line) > MAX_QUESTION or not line.endswith(b"\n"):
-        raise ValueError("not one line")
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError("not JSON") from error
-    if not isinstance(found, dict):
-        raise ValueError("not an object")
-    return found

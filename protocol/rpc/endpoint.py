@@ -9,7 +9,7 @@ from protocol.clock import monotonic
 from protocol.envelope import Sealed
 from protocol.errors import Code, NodeError
 from protocol.identity import Signer, Verifier, verify
-from protocol.messages.registry import Role, Spec, spec_of
+from protocol.messages.registry import Role, Spec
 from protocol.messages.wire import encode
 from protocol.rpc.calling import Calling, spec_as
 from protocol.rpc.channel import Dial, dial
@@ -185,10 +185,6 @@ class Endpoint(Calling):
         raw = encode(reply)
         self.sent[spec.reply_name] += len(raw)
         return raw
-
-    def name_of(self, message: Any) -> str:
-        """The name of a message's class; for the desk."""
-        return spec_of(type(message)).name
 
     async def publish(self, message: Any) -> Sealed[Any]:
         """Publishes a topic to everybody who follows it.

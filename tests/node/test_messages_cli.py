@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from node.cli import main
-from node.extensions import system_messages
+from node.extensions import messages_of, system_messages
 from protocol.messages import REGISTRY
 
 ROOT = Path(__file__).parent.parent.parent
@@ -40,6 +40,16 @@ def test_describe_shows_limits_fields_and_bytes(capsys: pytest.CaptureFixture[st
     assert described["name"] == "shardcast.frame"
 
 
+def test_describe_shows_bounds_and_the_fields_of_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, "describe", "gossip.recent")
+    for line in (
+        "repeated Kept kept  (1024 items, may be left out)",
+        "fields of a Kept",
+        "string topic  (64 bytes)",
+    ):
+        assert line in text
+
+
 def test_describe_knows_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["messages", "describe", "shardcast.fram"]) == 2
     assert "Did you mean shardcast.frame?" in capsys.readouterr().err
@@ -59,15 +69,18 @@ class State:
 '''
 
 
+MADE = count()
+"""Numbers of modules: one name is imported once."""
+
+
 @pytest.fixture
 def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """The command, where a new module declares a message of these fields."""
     monkeypatch.syspath_prepend(str(tmp_path))
     system_messages()
-    made = count()
 
     def run(command: str, fields: str) -> int:
-        module = f"declared_{next(made)}"
+        module = f"declared_{next(MADE)}"
         (tmp_path / f"{module}.py").write_text(MESSAGES.format(area="acme", fields=fields))
         with REGISTRY.isolated():
             return main(["messages", command, "--module", module, "--schema", str(tmp_path / "schema")])
@@ -78,7 +91,14 @@ def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., in
 def test_check_passes_on_an_added_field_and_fails_on_a_renumbered_one(
     declare: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    folder = tmp_path / "schema"
+    folder.mkdir()
+    (folder / "theirs.proto").write_text('syntax = "proto3";\n')
+    assert declare("check", "count: int = field(1)") == 2, "nothing was promised yet"
+    assert "There is no schema in" in capsys.readouterr().err
     assert declare("export", "count: int = field(1)") == 0
+    assert (folder / "theirs.proto").exists(), "what export did not write it does not remove"
+    (folder / "theirs.proto").unlink()
     assert {path.name for path in (tmp_path / "schema").iterdir()} == {
         "acme.proto",
         "lock.json",
@@ -90,6 +110,18 @@ def test_check_passes_on_an_added_field_and_fails_on_a_renumbered_one(
     shown = capsys.readouterr()
     assert "renumbered from 1 to 2" in shown.out
     assert "E-WIRE-011" in shown.err
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"schema": 1}', '{"schema": 1, "messages": [], "retired": []}']
+)
+def test_a_damaged_lock_is_one_clear_error(
+    declare: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    assert declare("export", "count: int = field(1)") == 0
+    (tmp_path / "schema" / "lock.json").write_text(text)
+    assert declare("check", "count: int = field(1)") == 1
+    assert "E-STO-003" in (shown := capsys.readouterr().err) and "version control" in shown
 
 
 def test_a_module_that_cannot_be_imported_is_one_clear_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +142,23 @@ def test_new_makes_a_package_whose_test_passes(
     assert len(ran) == 2
 
 
-@pytest.mark.parametrize("name", ["report", "Acme-Report", "acme_report", "-x", "acme/report"])
+def test_two_packages_of_one_owner_have_messages_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("acme-disk", "acme-fan-speed"):
+        said(capsys, "new", name, "--dir", str(tmp_path))
+        monkeypatch.syspath_prepend(str(tmp_path / name))
+    with REGISTRY.isolated():
+        messages = [spec.name for spec in messages_of(["acme_disk", "acme_fan_speed"])]
+    assert messages == [
+        "acme.ask-disk", "acme.ask-fan-speed", "acme.disk", "acme.disk-news", "acme.fan-speed", "acme.fan-speed-news",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["report", "Acme-Report", "acme_report", "-x", "acme/report", "acme-1", "run-report", "acme-" + "x" * 60],
+)
 def test_new_wants_a_name_of_two_words(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["messages", "new", "--dir", str(tmp_path), "--", name]) == 2
     assert list(tmp_path.iterdir()) == []

@@ -9,6 +9,7 @@ from node.messages_cli import direction
 from protocol import limits
 from protocol.envelope import DOMAIN, Header
 from protocol.messages import Spec, describe, spec_of
+from protocol.messages.describe import bounds
 from protocol.messages.exporting import FOLDER, export, golden_of
 from protocol.messages.schema import area_of
 from protocol.rpc.channel import METHOD_PREFIX, VERSION_KEY
@@ -103,23 +104,11 @@ def _fields(spec: Spec) -> list[str]:
     lines = ["| number | field | type | bound |", "|---|---|---|---|"]
     parts: list[Spec] = []
     for row, field in zip(rows, spec.fields, strict=True):
-        bounds = []
-        if field.max_items is not None:
-            bounds.append(f"{field.max_items} items")
-        if field.exact_bytes is not None:
-            bounds.append(f"{field.exact_bytes} bytes exactly")
-        elif field.max_bytes is not None:
-            bounds.append(f"{field.max_bytes} bytes")
-        if field.oneof is not None:
-            bounds.append(f"one of {field.oneof}")
         lines.append(
-            f"| {row['number']} | `{row['name']}` | {row['type'].replace('<', '&lt;')} | {', '.join(bounds)} |"
+            f"| {row['number']} | `{row['name']}` | {row['type'].replace('<', '&lt;')} | {bounds(row)} |"
         )
         if field.kind == "message" and spec_of(field.python) not in parts:
             parts.append(spec_of(field.python))
-        if field.kind == "enum":
-            values = ", ".join(f"{member.name} = {member.value}" for member in field.python)
-            lines[-1] = lines[-1].rstrip("| ") + f" | {values} |"
     for inner in parts:
         lines += ["", f"`{inner.cls.__name__}`:", "", *_fields(inner)]
     return lines

@@ -87,13 +87,13 @@ def test_text_that_is_no_policy_is_refused(text):
 
 
 def test_too_little_honest_work_is_refused():
-    with pytest.raises(ValueError, match="too few"):
-        calibrate({"batch": [pair(seed) for seed in range(19)]}, model="made up")
+    with pytest.raises(ValueError, match="19 honest pairs in a half are too few"):
+        calibrate({"batch": [pair(seed) for seed in range(39)]}, model="made up")
 
 
 def test_work_that_is_not_of_one_text_is_no_honest_work():
-    pairs = [pair(seed) for seed in range(20)]
-    crossed = [Pair(pairs[seed - 1].proofs, pairs[seed].activations) for seed in range(20)]
+    pairs = [pair(seed) for seed in range(40)]
+    crossed = [Pair(pairs[seed - 1].proofs, pairs[seed].activations) for seed in range(40)]
     with pytest.raises(ValueError, match="nothing in common"):
         calibrate({"batch": crossed}, model="made up")
     projection = Projection(step_exponent=-4)

@@ -182,6 +182,8 @@ def test_a_file_has_its_checksum(tmp_path):
     file = tmp_path / "weights"
     file.write_bytes(b"abc" * 50_000)
     assert toploc.sha256sum(str(file), chunk_size=1000) == hashlib.sha256(b"abc" * 50_000).hexdigest()
+    with pytest.raises(ValueError, match="at least 1"):
+        toploc.sha256sum(str(file), chunk_size=0)
 
 
 def test_who_cannot_write_beside_the_source_begins_with_what_its_owner_compiled(tmp_path, monkeypatch):

@@ -148,3 +148,15 @@ def test_a_list_of_steps_gives_the_proofs_of_the_tensor():
         build_fingerprints(values.double(), 32, _PROJECTION)
     with pytest.raises(ValueError, match="rows"):
         build_fingerprints([torch.zeros(70_000, 2, dtype=torch.bfloat16)], 32, _PROJECTION)
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3, 4), (3, 0)])
+def test_activations_without_rows_of_channels_are_refused(shape):
+    with pytest.raises(ValueError):
+        build_fingerprints(torch.zeros(shape), 32, _PROJECTION, skip_prefill=True)
+
+
+@pytest.mark.parametrize("shape", [(), (0,)])
+def test_steps_without_channels_are_refused(shape):
+    with pytest.raises(ValueError, match="channels"):
+        build_fingerprints([torch.zeros(shape)], 32, _PROJECTION)

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import json
 import pickle
 import types
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 from protocol import Asks, field, message, part, request, topic
 from protocol.errors import Code, NodeError
 from protocol.messages import REGISTRY, Plane, Role, describe, spec_of
+from protocol.messages.describe import bounds
 from protocol.messages.registry import Spec
 from protocol.units import Bytes, Digest, PeerId, Rate
 
@@ -316,6 +318,30 @@ def test_a_description_can_be_printed_as_json() -> None:
         "required": True,
     }
     assert [each["type"] for each in describe(Card)["fields"]][7] == "map<string, uint64>"
+
+
+def test_a_description_holds_what_bounds_a_field_and_every_part_once() -> None:
+    class Mood(Enum):
+        CALM = 0
+        BUSY = 1
+
+    @part
+    class Hand:
+        cards: tuple[Card, ...] = field(1, max_items=5)
+        mood: Mood = field(2)
+        best: Card | None = field(3, default=None, oneof="worth")
+
+    @message("acme.game", **LIMITS)
+    class Game:
+        hands: dict[str, Hand] = field(1)
+        top: Card = field(2)
+
+    described = describe(Game)
+    assert [each["name"] for each in described["parts"]] == ["Hand", "Card"]
+    hand, card = (each["fields"] for each in described["parts"])
+    assert [bounds(each) for each in hand] == ["5 items", "CALM = 0, BUSY = 1", "one of worth"]
+    assert [bounds(each) for each in card][2:7] == ["4 bytes", "4 bytes", "32 bytes exactly", "", "2 items"]
+    assert json.loads(json.dumps(described)) == described
 
 
 def test_a_topic_is_published_by_whom_it_says_and_is_small() -> None:

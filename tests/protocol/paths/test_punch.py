@@ -64,6 +64,23 @@ async def test_an_invitation_that_is_none_opens_nothing(pair: Pair, words: bytes
         await accept(far, HERE)
 
 
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "127.9.9.9", "0.0.0.0", "224.0.0.1", "255.255.255.255", "169.254.169.254", "::1", "1"],
+)
+async def test_an_invitation_to_this_machine_or_to_none_opens_nothing(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    async def opened(hole: punch.Hole) -> tuple[Duplex, str]:
+        raise AssertionError(f"a connection to {hole.host}")
+
+    monkeypatch.setattr(punch, "_open", opened)
+    near, far = await pair()
+    near.writer.write(json.dumps({"host": host, "port": 5000}).encode() + b'\n{"go": true}\n')
+    with pytest.raises(ValueError):
+        await accept(far, "203.0.113.7")
+
+
 class Streams:
     """Streams to a peer that handles them, if there is one."""
 
