@@ -33,6 +33,7 @@ from node.roles.coordinator import Coordinator
 from node.roles.corpus import share_corpus
 from node.roles.relay import ROLE as RELAY_ROLE
 from node.roles.relay import start_relay
+from node.roles.resetting import Resetting
 from node.roles.wishes import carry_out
 from node.roles.workers import Workers
 from node.runfile import RunFile
@@ -175,6 +176,7 @@ class Daemon:
         tasks = [asyncio.ensure_future(end) for end in ends]
         if self._coordinator is not None:
             tasks.append(asyncio.ensure_future(self._write_start()))
+            tasks.append(asyncio.ensure_future(self._see_to_resets(self._coordinator, member, network)))
         try:
             while not tasks[0].done() and not self._stopping.is_set():
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -187,6 +189,14 @@ class Daemon:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _see_to_resets(self, coordinator: Coordinator, member: Member, network: Network) -> None:
+        resetting = Resetting(
+            coordinator, member, network, self._emit, network.now,
+            automatic=self._runfile.node.auto_reset,
+            lost_after=member.setting.genesis.sections.deadline.lost_after,
+        )  # fmt: skip
+        await keep_running(resetting.run, lambda error: self._failed("resets", error))
 
     async def _superseded(self, member: Member) -> None:
         await member.superseded.wait()
