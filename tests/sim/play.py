@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from diloco.rounds.waiting import waiting
 from protocol.errors import NodeError
 from tests.sim.faults import Fault, apply
 from tests.sim.judge import Broken, Judge
@@ -86,7 +87,7 @@ def rescue(world: World) -> None:
     """A person looks after the run: where no quorum is left a new epoch begins, what is paused goes on."""
     at = next((p for p in world.living() if p.state is not None and not p.draining), None)
     if at is not None and at.state is not None:
-        if world.hopeless():
+        if world.hopeless() or waiting(at.state, at.clock).reason == "divergence":
             world.operator.reset(at)
         elif at.state.value.paused:
             world.operator.order(at, "resume")

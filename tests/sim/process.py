@@ -140,6 +140,7 @@ class Process:
         self.sent = 0
         self.sending_until = 0.0
         self.busy_until = 0.0
+        self.unfinished: list[Effect] = []
         self.backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.said: dict[type[Any], Sealed[Any]] = {}
         self.promising = Promising(self._save, self._say, lambda error: None)
@@ -169,6 +170,7 @@ class Process:
         self.state, self.share, self.gives, self.reducing = None, None, None, None
         self.said, self.known, self.dead, self.backlog = {}, {}, set(), []
         self.promising = Promising(self._save, self._say, lambda error: None)
+        self.unfinished = []
         self._answered, self._inbox, self._working, self._applying = {}, [], False, False
         self.draining = False
         self.busy_until = self.sending_until = self.world.now
@@ -197,6 +199,9 @@ class Process:
             return
         self.paused = False
         self.disturbed = self.world.now
+        unfinished, self.unfinished = self.unfinished, []
+        for effect in unfinished:
+            self._go_on(self.life, effect)
         backlog, self.backlog = self.backlog, []
         for action, args in backlog:
             self.later(0.0, action, *args)
@@ -219,7 +224,7 @@ class Process:
         """Carry out an effect that had to wait for the disk."""
         if self.life == life and self.alive:
             if self.paused:
-                self.backlog.append((self._go_on, (life, effect)))
+                self.unfinished.append(effect)
             else:
                 self._carry_out(effect)
 
