@@ -107,7 +107,7 @@ class Member:
         )
         self.outgoing = Outgoing(
             setting, self._tasks, self._chain,
-            dead=lambda peer: peer in self.presence.dead, state=lambda: self.state,
+            dead=lambda peer: peer in self.presence.dead, attempt=self._attempt_of_others, state=lambda: self.state,
         )  # fmt: skip
         self._findings = Findings(setting, state=self._now, post=self.post)
         self._auditing = Auditing(
@@ -353,6 +353,10 @@ class Member:
         beat = self.presence.heard[peer]
         if (beat.epoch, beat.round) == self.place:
             self.outgoing.again(peer)
+
+    def _attempt_of_others(self) -> int:
+        beats = self.presence.heard.values()
+        return max((beat.attempt for beat in beats if (beat.epoch, beat.round) == self.place), default=0)
 
     def circle(self) -> Collection[PeerId]:
         """To whom this member gives signs of life unasked."""

@@ -67,7 +67,7 @@ class Operator:
         raw = says(OPERATOR, Reset(value=data)).raw
         certified = Certified(parse_value(data), data, value_digest(data), start=raw)
         for process in near:
-            world.send(at, process, len(raw), process.decided, certified)
+            world.send(at, process, len(raw), process.decided, certified, at)
         return True
 
 

@@ -70,7 +70,11 @@ def peace(world: World, judge: Judge) -> None:
     began = world.now
 
     def there() -> bool:
-        return all(p.state is not None and p.state.round > goal for p in living if p.alive and not p.draining)
+        here = [p for p in living if p.alive and not p.draining]
+        decided = all(p.state is not None and p.state.round > goal for p in here)
+        return decided and len({(p.disk.reached, p.disk.base) for p in here}) == len(
+            {p.disk.reached for p in here}
+        )
 
     if not living:
         return

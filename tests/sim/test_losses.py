@@ -1,6 +1,5 @@
 """Members that vanish at once, for good: which runs go on by themselves, and which need the operator (rule 18)."""
 
-
 import pytest
 
 from tests.sim.judge import Judge

@@ -89,7 +89,7 @@ def test_a_leader_that_certifies_alone_and_sleeps_follows_when_it_wakes(seed: in
         if isinstance(body, Vote):
             assert process.state is not None
             leader = process.state.leader(body.attempt)
-            process.audience = lambda: [] if process.name == leader else [leader]  # type: ignore[method-assign]
+            process.hearers = lambda: set() if process.name == leader else {leader}  # type: ignore[method-assign]
 
     judge.before = only_the_leader_hears_votes
     assert world.run(until=60.0, when=lambda: (0, 0) in judge.decided)
@@ -97,7 +97,7 @@ def test_a_leader_that_certifies_alone_and_sleeps_follows_when_it_wakes(seed: in
     leader.pause()
     judge.before = lambda process, body: None
     for process in world.processes:
-        vars(process).pop("audience", None)
+        vars(process).pop("hearers", None)
     others = [p for p in world.processes if p is not leader]
     assert world.run(until=120.0, when=lambda: all(p.tip.value.round >= 0 for p in others))
     assert {p.disk.chain[1].digest for p in others} == {judge.decided[0, 0]}
