@@ -371,7 +371,7 @@ class Process:
     def _attempt_of_others(self) -> int:
         """The highest attempt that the signs of life of voters show."""
         state, world = self.state, self.world
-        if not world.troubled or state is None:
+        if state is None:
             return 0
         found = 0
         for name in routing.watchers(state.value, self.name):
@@ -574,7 +574,7 @@ class Process:
         """Who has come to this member's place since the last look may have missed what was said there before."""
         state, world = self.state, self.world
         assert state is not None
-        if not world.troubled or not self.said:
+        if not self.said:
             return
         for name in self.hearers():
             for process in world.named.get(name, ()):
