@@ -79,9 +79,7 @@ class Outgoing:
         if state is None:
             return set()
         attempt = max(state.attempt, self._attempt())
-        named = routing.hearers(
-            self._setting.rules, state.value, self._setting.me, self.everyone(), attempt
-        )
+        named = routing.hearers(self._setting.rules, state.value, self._setting.me, self.everyone(), attempt)
         return {PeerId(peer) for peer in named} - {self._setting.me}
 
     def voters(self) -> set[PeerId]:

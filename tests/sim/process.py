@@ -364,9 +364,8 @@ class Process:
         state = self.state
         if state is None:
             return set()
-        return routing.hearers(
-            self.world.rules, state.value, self.name, max(state.attempt, self._attempt_of_others())
-        )
+        attempt = max(state.attempt, self._attempt_of_others())
+        return routing.hearers(self.world.rules, state.value, self.name, self.world.named.keys(), attempt)
 
     def _attempt_of_others(self) -> int:
         """The highest attempt that the signs of life of voters show."""
