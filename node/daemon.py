@@ -18,6 +18,7 @@ from diloco.member.admission import seats
 from diloco.member.member import Member
 from diloco.member.setting import Setting, anchor_of, codec_of, rules_of, timing_of
 from diloco.outer_state import OuterState
+from diloco.rounds.events import TwinSeen
 from diloco.rounds.rules import Rules
 from diloco.store.ledger import Ledger
 from node import machine
@@ -381,6 +382,10 @@ class Daemon:
                 if self._member is not None and self._member.state is not None:
                     network.round = self._member.state.round
                     network.banned = frozenset(self._member.state.value.banned)
+                    network.began(self._member.state.started)
+                if self._member is not None and network.twin is not None:
+                    self._member.post(TwinSeen(*network.twin))
+                    network.twin = None
                 await asyncio.sleep(_SAMPLE_SECONDS)
 
         watching = keep_running(network.watch, lambda error: self._failed("network", error))

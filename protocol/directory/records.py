@@ -60,6 +60,8 @@ class PeerRecord:
     """Its word that a gossip host is its own (``gossip.host``, envelope bytes); empty if it has none."""
     gossip: tuple[str, ...] = field(19, default=(), max_items=4, max_bytes=256)
     """Where its gossip host listens, with that host's own peer id."""
+    started: int = field(20, default=0)
+    """When the member that it describes started, Unix milliseconds, growing with each start; 0 before it has."""
 
 
 def shelf_key(namespace: str, shelf: str) -> str:
