@@ -95,6 +95,40 @@ def set_parameter(
 
 
 @admin.command()
+def delegate(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="A data directory with the root key.", show_default=False, readable=False
+        ),
+    ],
+    lasts: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="How long the delegation lasts.")
+    ] = "90 d",
+    scopes: Annotated[
+        str, typer.Option("--scopes", metavar="NAMES", help="What is left to the key, comma-separated.")
+    ] = "admit,seat,ban,order,anchor,reset",
+) -> int:
+    """Leave the root key's daily work to a key of the coordinator, so that operator.key can be kept elsewhere."""
+    from node.delegating import delegate_in
+
+    print(delegate_in(folder, lasts, tuple(scopes.split(","))))
+    return 0
+
+
+@admin.command()
+def revoke(
+    number: Annotated[
+        int, typer.Argument(metavar="NUMBER", min=1, help="As `delegate` printed it.", show_default=False)
+    ],
+    reason: Why = "",
+    folder: Dir = None,
+) -> int:
+    """Revoke delegations up to a number; the node needs the root key itself."""
+    return _administer(folder, "revoke", value=str(number), reason=reason)
+
+
+@admin.command()
 def reset(reason: Reason, folder: Dir = None) -> int:
     """Begin a new epoch with the members that are here: for a run that has lost its quorum for good."""
     return _administer(folder, "reset", reason=reason)

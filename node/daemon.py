@@ -18,10 +18,12 @@ from diloco.member.admission import seats
 from diloco.member.member import Member
 from diloco.member.setting import Setting, anchor_of, codec_of, rules_of, timing_of
 from diloco.outer_state import OuterState
+from diloco.rounds.events import TwinSeen
 from diloco.rounds.rules import Rules
 from diloco.store.ledger import Ledger
 from node import machine
 from node.children import end_descendants, worker_threads
+from node.delegating import DELEGATION_FILE, ROOT_FILE, key_in
 from node.eventlog import FILE, EventLog
 from node.extensions import serve_extensions
 from node.joining import GENESIS_FILE, check_way_in, find_admission, find_run
@@ -33,6 +35,7 @@ from node.roles.coordinator import Coordinator
 from node.roles.corpus import share_corpus
 from node.roles.relay import ROLE as RELAY_ROLE
 from node.roles.relay import start_relay
+from node.roles.resetting import Resetting
 from node.roles.wishes import carry_out
 from node.roles.workers import Workers
 from node.runfile import RunFile
@@ -50,7 +53,6 @@ if TYPE_CHECKING:
     from shardcast.http.relay import Relay
 
 IDENTITY_FILE = "identity.key"
-OPERATOR_FILE = "operator.key"
 INVITATIONS_FILE = "invited.json"
 FOUNDED_FILE = "founded"
 
@@ -78,7 +80,7 @@ def init_node(runfile: RunFile, path: Path, folder: Path) -> int:
             f"{folder} already holds a run.",
             fix=f"Go on with it: intellect-node run {path} --dir {folder}",
         )
-    operator = Identity.load_or_create(folder / OPERATOR_FILE)
+    operator = Identity.load_or_create(folder / ROOT_FILE)
     genesis = create_genesis(runfile.sections(), operator.peer_id, path.parent)
     write_whole(folder / GENESIS_FILE, [genesis.to_bytes()])
     return run_node(runfile, path, folder, ())
@@ -175,6 +177,7 @@ class Daemon:
         tasks = [asyncio.ensure_future(end) for end in ends]
         if self._coordinator is not None:
             tasks.append(asyncio.ensure_future(self._write_start()))
+            tasks.append(asyncio.ensure_future(self._see_to_resets(self._coordinator, member, network)))
         try:
             while not tasks[0].done() and not self._stopping.is_set():
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -188,6 +191,14 @@ class Daemon:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _see_to_resets(self, coordinator: Coordinator, member: Member, network: Network) -> None:
+        resetting = Resetting(
+            coordinator, member, network, self._emit, network.now,
+            automatic=self._runfile.node.auto_reset,
+            lost_after=member.setting.genesis.sections.deadline.lost_after,
+        )  # fmt: skip
+        await keep_running(resetting.run, lambda error: self._failed("resets", error))
+
     async def _superseded(self, member: Member) -> None:
         await member.superseded.wait()
         raise NodeError(
@@ -200,7 +211,7 @@ class Daemon:
 
     def _roles(self) -> tuple[str, ...]:
         roles: set[str] = set(self._runfile.node.roles)
-        if (self._folder / OPERATOR_FILE).exists():
+        if any((self._folder / name).exists() for name in (ROOT_FILE, DELEGATION_FILE)):
             roles.add("coordinator")
         if self._runfile.shardcast.sources:
             roles.add(RELAY_ROLE)
@@ -314,26 +325,17 @@ class Daemon:
             yield GenesisPart(data=data[start : start + _PART])
 
     def _make_coordinator(self, genesis: Genesis, rules: Rules, network: Network) -> Coordinator | None:
-        path = self._folder / OPERATOR_FILE
-        if not path.exists():
-            return None
-        operator = Identity.load(path)
-        if operator.peer_id != genesis.operator:
+        key = key_in(self._folder, genesis)
+        if key is None:
             return None
 
         def ledger() -> Ledger | None:
             return None if self._member is None else self._member.ledger
 
         return Coordinator(
-            operator,
-            genesis,
-            rules,
-            network,
-            ledger,
-            self._emit,
-            network.now,
-            self._folder / INVITATIONS_FILE,
-        )
+            key.identity, genesis, rules, network, ledger, self._emit, network.now,
+            self._folder / INVITATIONS_FILE, key.delegation,
+        )  # fmt: skip
 
     async def _write_start(self) -> None:
         """Found the run, once: a second start record would be another chain, which no member follows."""
@@ -343,7 +345,7 @@ class Daemon:
             reason = "This node's ledger is gone; it waits for a member that has the run's chain."
             self._emit("ledger.lost", code=str(Code.STO_CORRUPT), reason=reason)
             return
-        if ledger.tip() is None:
+        if ledger.tip() is None and self._coordinator.has_root_key:
             start = await self._coordinator.begin()
             if ledger.tip() is None:  # else others had the chain: the mark was lost as well
                 self._member.found(start)
@@ -371,6 +373,10 @@ class Daemon:
                 if self._member is not None and self._member.state is not None:
                     network.round = self._member.state.round
                     network.banned = frozenset(self._member.state.value.banned)
+                    network.began(self._member.state.started)
+                if self._member is not None and network.twin is not None:
+                    self._member.post(TwinSeen(*network.twin))
+                    network.twin = None
                 await asyncio.sleep(_SAMPLE_SECONDS)
 
         watching = keep_running(network.watch, lambda error: self._failed("network", error))

@@ -29,6 +29,7 @@ SYSTEM = (
     "diloco.rounds.delta",
     "diloco.rounds.statements",
     "node.messages",
+    "protocol.delegation",
     "protocol.directory.records",
     "protocol.gossip.messages",
     "shardcast.messages",

@@ -58,6 +58,7 @@ class Network:
 
     Attributes:
         ways: How this node is reached, and by which way it reaches each peer.
+        twin: Boot number and start of another process that publishes under this node's key, where one was seen.
     """
 
     def __init__(
@@ -103,6 +104,8 @@ class Network:
         self.newcomers: dict[PeerId, PeerRecord] = {}
         self.round = 0
         self.banned: frozenset[str] = frozenset()
+        self.twin: tuple[bytes, int] | None = None
+        self._started = 0
         self.run: RunId | None = None
         self._operator: PeerId | None = None
         self._admission = b""
@@ -243,6 +246,7 @@ class Network:
             gossip=self.gossip.multiaddrs if self.gossip else (),
             reach=self.ways.standing.reach,
             seen=self.ways.standing.seen,
+            started=self._started,
         )
         sealed = seal(self.identity, self.run if known else None, record)
         shelf = "members" if known else "newcomers"
@@ -250,6 +254,17 @@ class Network:
         if not self._published:
             self._emit("directory.record", shelf=shelf)
         self._published = loop.time()
+
+    def began(self, started: int) -> None:
+        """The member has started; the record says when, so that two processes of one key are told apart."""
+        if started != self._started:
+            self._started = started
+            self._renew_soon()
+
+    def _look_for_twin(self, record: PeerRecord | None) -> None:
+        """Another process that publishes under this node's key: boot number and time of start of its member."""
+        if record is not None and record.boot != self.boot and record.started:
+            self.twin = record.boot, record.started
 
     async def watch(self) -> None:
         """Read records, renew this node's, restart the directory when it died; until cancelled."""
@@ -280,6 +295,7 @@ class Network:
         remembers = asyncio.get_running_loop().time() < self._remember_until
         before = self.members if remembers else {}
         self.members = before | {r.sender: r.message for r in members if self._ours(r)}
+        self._look_for_twin(self.members.get(self.me))
         newcomers = await self.directory.records("newcomers", tolerance=timedelta(minutes=1))
         self.newcomers = {r.sender: r.message for r in newcomers if r.sender != self.me}
         for record in (*self.newcomers.values(), *self.members.values()):

@@ -185,6 +185,9 @@ class LocalNodeSection(Section):
     """What the workers compute on; "auto" takes CUDA where there is a GPU and a torch that can use it."""
     threads: Annotated[int, Field(ge=0, le=4096)] = 0
     """Threads of each worker; 0 shares this machine's cores among the workers."""
+    auto_reset: bool = False
+    """On the node with the operator's key: whether it begins a new epoch by itself when a third of the voters, or more,
+    see no way to a decision and nothing is heard of the others. Else it says that a person is needed."""
 
     @model_validator(mode="after")
     def _roles_differ(self) -> Self:

@@ -32,7 +32,12 @@ _NOTABLE = {
 }
 
 
-_STOPPED = "This node votes and contributes nothing until it goes on."
+_TROUBLES = {
+    "workers.stopped": ("workers", "{reason} This node votes and contributes nothing until it goes on."),
+    "workers.continued": ("workers", ""),
+    "reset.needed": ("reset", "{sentence}"),
+    "reset.not-needed": ("reset", ""),
+}
 
 
 class Showing:
@@ -54,6 +59,7 @@ class Showing:
             since=now,
             sentence="Starting.",
         )
+        self._troubles: dict[str, str] = {}
         self._bytes_sent = bytes_sent
         self.network: Network | None = None
         self.genesis: Genesis | None = None
@@ -80,9 +86,10 @@ class Showing:
             self._status = replace(old, tokens_per_second=event["tokens"] / event["seconds"])
         elif event.kind == "evaluation":
             self._status = replace(old, validation_loss=event["loss"])
-        elif event.kind in ("workers.stopped", "workers.continued"):
-            trouble = "" if event.kind == "workers.continued" else f"{event['reason']} {_STOPPED}"
-            self._status = replace(old, trouble=trouble)
+        elif event.kind in _TROUBLES:
+            part, text = _TROUBLES[event.kind]
+            self._troubles[part] = text.format_map(_Lenient(event.fields))
+            self._status = replace(old, trouble=" ".join(filter(None, self._troubles.values())))
         elif event.kind in _NOTABLE:
             text = _NOTABLE[event.kind].format_map(_Lenient(event.fields))
             self._status = replace(old, recent=(*old.recent, text)[-_RECENT:])

@@ -10,6 +10,7 @@ from blake3 import blake3
 from diloco.rounds.certificate import Certified
 from diloco.rounds.rules import Seat
 from diloco.rounds.statements import Value
+from protocol.delegation import Authority, authority
 from protocol.envelope import Sealed, seal, unseal
 from protocol.errors import Code, NodeError
 from protocol.identity import Signer, Verifier, verify
@@ -29,6 +30,7 @@ class Admission:
         anchor_value: Digest of that round's value: a chain that contradicts it is not this run's.
         expires_at: Unix seconds after which it no longer lets anyone enter; who is in stays in. 0 for never.
         anchor_epoch: Epoch of the anchor.
+        delegation: The sender's delegation (envelope bytes); empty where the root key signs.
     """
 
     peer: str = field(1, max_bytes=64)
@@ -38,6 +40,7 @@ class Admission:
     anchor_value: bytes = field(5, default=b"", max_bytes=32)
     expires_at: int = field(6, default=0)
     anchor_epoch: int = field(7, default=0)
+    delegation: bytes = field(8, default=b"", max_bytes=1024)
 
 
 TOLERANCE = timedelta(minutes=10)
@@ -99,11 +102,25 @@ def read_admission(
         NodeError: One of the envelope, or ``RND_NOT_ADMITTED`` when it is for someone else or not the operator's.
     """
     sealed = unseal(raw, run=run, expect=Admission, verifier=verifier)
-    if sealed.sender != operator or sealed.message.peer != peer or sealed.recipient is not None:
+    right = right_of(sealed, run, operator, verifier=verifier)
+    if right is None or sealed.message.peer != peer or sealed.recipient is not None:
         raise NodeError(
             Code.RND_NOT_ADMITTED, f"The admission shown by {peer} is not one of this run's operator for it."
         )
     return sealed
+
+
+def right_of(
+    sealed: Sealed[Admission], run: RunId, operator: PeerId, *, verifier: Verifier = verify
+) -> Authority | None:
+    """By what right an admission was signed: a delegate's needs one for each of its parts."""
+    said = sealed.message
+    scopes = ["admit"] + ["seat"] * said.seat + ["anchor"] * bool(said.anchor_value)
+    found = [
+        authority(sealed.sender, said.delegation, scope, root=operator, run=run, verifier=verifier)
+        for scope in scopes
+    ]
+    return None if None in found else found[0]
 
 
 def seats(
@@ -122,6 +139,7 @@ def seats(
             sealed = read_admission(raw, run, operator, PeerId(peer), verifier=verifier)
         except NodeError:
             return None
-        return Seat(sealed.message.seat, blake3(raw).digest())
+        right = right_of(sealed, run, operator, verifier=verifier)
+        return Seat(sealed.message.seat, blake3(raw).digest(), right.number if right else 0)
 
     return seat_of

@@ -47,6 +47,10 @@ class Chain:
         """The newest certified value here."""
         return self.ledger.tip()
 
+    def signed_by_root(self, certified: Certified) -> bool:
+        """Whether the root key itself signed a start record or a reset."""
+        return self._proofs.by_root(certified)
+
     def read_reset(self, tip: Certified, raw: bytes) -> Certified:
         """Verify a reset that follows this member's chain, see ``Proofs.reset``."""
         return self._proofs.reset(tip, raw, self.ledger.get)

@@ -1,6 +1,6 @@
 """Who stands outside the run and shows an expired admission is not let in (rule 10)."""
 
-from diloco.member.admission import has_expired, read_admission
+from diloco.member.admission import has_expired, read_admission, right_of
 from diloco.member.setting import Setting
 from diloco.rounds.state import State
 from diloco.rounds.statements import Ready
@@ -30,12 +30,16 @@ class Entrance:
         if any(elector.peer == peer for elector in state.value.electorate):
             return True
         try:
-            admission = read_admission(
+            sealed_admission = read_admission(
                 raw, setting.run, setting.genesis.operator, peer, verifier=setting.endpoint.verifier
-            ).message
+            )
         except NodeError:
             return True  # the machine says what is wrong with it
-        if not has_expired(admission, setting.wall()):
+        right = right_of(
+            sealed_admission, setting.run, setting.genesis.operator, verifier=setting.endpoint.verifier
+        )
+        now = setting.wall()
+        if not has_expired(sealed_admission.message, now) and not (right and right.expired(now)):
             self._barred.discard(peer)
             return True
         if peer not in self._barred:

@@ -24,7 +24,7 @@ from diloco.member.promising import Promising
 from diloco.member.reception import Reception
 from diloco.member.repairing import Repairing
 from diloco.member.restoring import Restoring
-from diloco.member.setting import REPEAT, TICK, Setting, Tasks, Trainer, anchor_of
+from diloco.member.setting import REPEAT, TICK, Setting, Tasks, Trainer, anchor_of, order_right
 from diloco.member.telling import Telling, belongs
 from diloco.member.training import Training
 from diloco.outer_state import OuterState
@@ -107,7 +107,7 @@ class Member:
         )
         self.outgoing = Outgoing(
             setting, self._tasks, self._chain,
-            dead=lambda peer: peer in self.presence.dead, state=lambda: self.state,
+            dead=lambda peer: peer in self.presence.dead, attempt=self._attempt_of_others, state=lambda: self.state,
         )  # fmt: skip
         self._findings = Findings(setting, state=self._now, post=self.post)
         self._auditing = Auditing(
@@ -218,7 +218,7 @@ class Member:
             return
         try:
             certified = self._chain.read(self.state.tip, message)
-            self.post(ResetCame(certified) if certified.start else Decision(certified))
+            self.post(self._event_of(certified))
         except NodeError as error:
             if error.code != Code.RND_CHAIN:
                 self.setting.emit("decided.refused", code=str(error.code), reason=error.sentence)
@@ -252,7 +252,9 @@ class Member:
 
     def ordered(self, sealed: Sealed[Order]) -> None:
         """The operator's order came; anyone may pass it on."""
-        if self.state is None or sealed.sender != self.setting.genesis.operator:
+        setting = self.setting
+        right = order_right(sealed, setting.run, setting.genesis.operator, verifier=setting.endpoint.verifier)
+        if self.state is None or right is None or right.expired(setting.wall()):
             return
         if sealed.message.number > self.state.value.order_number:
             self.post(OrderCame(sealed))
@@ -320,6 +322,11 @@ class Member:
             )  # fmt: skip
         return self._chain.standing(state.tip, state.base)
 
+    def _event_of(self, certified: Certified) -> Event:
+        if certified.start:
+            return ResetCame(certified, root=self._chain.signed_by_root(certified))
+        return Decision(certified)
+
     def give_reset(self, raw: bytes) -> None:
         """Take a reset and give it to all members.
 
@@ -328,7 +335,7 @@ class Member:
         """
         assert self.state is not None
         certified = self._chain.read_reset(self.state.tip, raw)
-        self.post(ResetCame(certified))
+        self.post(self._event_of(certified))
         self.outgoing.tell_everyone(self.outgoing.seal(to_message(certified)))
 
     def _renew(self, before: Certified, certified: Certified) -> None:
@@ -353,6 +360,10 @@ class Member:
         beat = self.presence.heard[peer]
         if (beat.epoch, beat.round) == self.place:
             self.outgoing.again(peer)
+
+    def _attempt_of_others(self) -> int:
+        beats = self.presence.heard.values()
+        return max((beat.attempt for beat in beats if (beat.epoch, beat.round) == self.place), default=0)
 
     def circle(self) -> Collection[PeerId]:
         """To whom this member gives signs of life unasked."""
@@ -481,7 +492,7 @@ class Member:
         try:
             assert self.state is not None
             for certified in await self._chain.ask(peer, self.state.tip):
-                self.post(ResetCame(certified) if certified.start else Decision(certified))
+                self.post(self._event_of(certified))
         except NodeError as error:
             self.setting.emit("chain.refused", peer=peer, code=str(error.code), reason=error.sentence)
             await self._look_for_fork(peer)

@@ -47,7 +47,7 @@ class Decision:
     decided: bytes = field(4, default=b"", max_bytes=_WHOLE)
 
 
-@topic("run.operator-order", version=1, max_bytes="2 KiB", rate="20/s", audience="member")
+@topic("run.operator-order", version=1, max_bytes="4 KiB", rate="20/s", audience="member")
 class OperatorOrder:
     """The operator gave an order; whoever publishes it, the operator's signature is inside.
 
@@ -55,7 +55,7 @@ class OperatorOrder:
         order: The operator's ``run.order`` (envelope bytes).
     """
 
-    order: bytes = field(1, max_bytes=1536)
+    order: bytes = field(1, max_bytes=2048)
 
 
 @topic("run.evidence", version=1, max_bytes="64 KiB", rate="2/s", audience="member")

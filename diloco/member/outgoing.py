@@ -26,6 +26,7 @@ class Outgoing:
         tasks: Where sending runs.
         chain: Where decided values are.
         dead: Whether a peer is believed dead.
+        attempt: The highest attempt of the current round that others are in, as far as signs of life tell.
         state: The round machine's state now; None before the member has begun.
 
     Attributes:
@@ -39,9 +40,10 @@ class Outgoing:
         chain: Chain,
         *,
         dead: Callable[[PeerId], bool],
+        attempt: Callable[[], int],
         state: Callable[[], State | None],
     ) -> None:
-        self._setting, self._chain, self._state = setting, chain, state
+        self._setting, self._chain, self._state, self._attempt = setting, chain, state, attempt
         self._mail = Mail(setting, tasks)
         self._spreading = Spreading(setting, tasks, dead)
         self._answered: dict[PeerId, float] = {}
@@ -72,11 +74,13 @@ class Outgoing:
         self._mail.settle()
 
     def hearers(self) -> set[PeerId]:
-        """Who hears of the undecided round, without this member."""
+        """Who needs what this member says of the undecided round."""
         state = self._state()
         if state is None:
             return set()
-        return {PeerId(peer) for peer in routing.hearers(state.value, self.everyone())} - {self._setting.me}
+        attempt = max(state.attempt, self._attempt())
+        named = routing.hearers(self._setting.rules, state.value, self._setting.me, self.everyone(), attempt)
+        return {PeerId(peer) for peer in named} - {self._setting.me}
 
     def voters(self) -> set[PeerId]:
         """Who decides the current round, without this member."""

@@ -19,6 +19,7 @@ from diloco.rounds.rules import Rules, Seat
 from diloco.rounds.state import Timing
 from diloco.rounds.statements import Close, Evidence, Lease, Order, Ready
 from protocol.clock import monotonic
+from protocol.delegation import Authority, authority
 from protocol.envelope import Sealed, unseal
 from protocol.errors import Code, NodeError
 from protocol.identity import Verifier, verify
@@ -145,11 +146,15 @@ def rules_of(
 
     def unseal_order(raw: bytes) -> Sealed[Order]:
         order = unseal(raw, run=run, expect=Order, verifier=verifier)
-        if order.sender != genesis.operator:
+        if order_right(order, run, genesis.operator, verifier=verifier) is None:
             raise NodeError(
                 Code.RND_CHAIN, "An order is not signed by the run's operator.", peer=order.sender
             )
         return order
+
+    def delegation_of(order: Sealed[Order]) -> int:
+        right = order_right(order, run, genesis.operator, verifier=verifier)
+        return right.number if right else 0
 
     @lru_cache(maxsize=64)
     def check_evidence(raw: bytes) -> Proof:
@@ -172,9 +177,21 @@ def rules_of(
         seat_of=seat_of,
         check_evidence=check_evidence,
         accepts=lambda name, text: accepts(sections, name, text),
+        delegation_of=delegation_of,
         aggregation=sections.round.aggregation,
         timed=sections.round.time_budget is not None,
     )
+
+
+def order_right(
+    order: Sealed[Order], run: RunId, operator: PeerId, *, verifier: Verifier = verify
+) -> Authority | None:
+    """By what right an order was given; None if by none."""
+    scope = {"ban": "ban", "unban": "ban", "kick": "ban", "seat": "seat", "unseat": "seat"}
+    return authority(
+        order.sender, order.message.delegation, scope.get(order.message.kind, "order"), root=operator, run=run,
+        verifier=verifier,
+    )  # fmt: skip
 
 
 def anchor_of(raw: bytes, genesis: Genesis, peer: PeerId) -> Anchor | None:

@@ -172,6 +172,8 @@ def lead(state: State, now: float) -> Step:
     if not state.votes_here or attempt <= state.recovered:
         return give_up(state, attempt, "restarted or without its vote record")
     listed = state.listed(attempt)
+    if state.me not in listed:  # its own Ready is on its way to itself
+        return state, []
     if not planning.quorum_of(state.value, listed, attempt):
         return state, []
     choice = planning.choose(state.rules, state.value, state.tip.digest, listed)

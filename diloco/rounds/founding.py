@@ -84,6 +84,7 @@ def make_reset(
         parameters=tip.parameters,
         seated=tip.seated,
         unseated=tip.unseated,
+        revoked=tip.revoked,
         origin=tip_digest if tip.begins else tip.origin,
         begins=True,
     )

@@ -107,6 +107,10 @@ def _on_proposal(state: State, sealed: Sealed[Proposal], now: float) -> Step:
         ]
     state, effects = moves.adopt(state, attempt, now)
     state = replace(state, proposal=sealed, plan=plan, forced=choice.value, lost=b"")
+    if (
+        plan is not None and attempt <= state.recovered
+    ):  # it may have signed chunks of this attempt before it restarted
+        return state, effects
     if plan is not None:
         return state, [*effects, Reduce(state.epoch, state.round, attempt, sealed.sender, plan)]
     if sealed.sender == state.me:

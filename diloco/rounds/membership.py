@@ -102,6 +102,8 @@ def _candidates(
         if peer in voters or ready.base != base or ready.leaving:
             continue
         seat = rules.seat_of(ready.admission, peer) if ready.admission else None
+        if seat is not None and 0 < seat.delegation <= tip.revoked:
+            seat = None
         if seat is None and peer not in members:
             continue
         seated = (seat is not None and seat.seated) or peer in will.seated

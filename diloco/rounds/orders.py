@@ -26,6 +26,7 @@ class Will:
         paused: Whether nobody trains.
         finished: Whether the run ends with this value.
         parameters: Values that differ from the genesis, by name.
+        revoked: Delegations up to this number are revoked.
     """
 
     taken: tuple[Taken, ...]
@@ -35,6 +36,7 @@ class Will:
     unseated: set[str]
     paused: bool
     parameters: dict[str, str]
+    revoked: int = 0
     kicked: set[str] = field(default_factory=set)
     finished: bool = False
 
@@ -56,6 +58,8 @@ def take_orders(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> Will:
         except NodeError:
             continue
         number = order.message.number
+        if 0 < rules.delegation_of(order) <= tip.revoked:
+            continue
         if number > tip.order_number and (number not in held or order.digest < held[number].digest):
             held[number] = order
     numbers = sorted(held)[:_MOST_TAKEN]
@@ -67,13 +71,14 @@ def take_orders(rules: Rules, tip: Value, readys: Mapping[str, Ready]) -> Will:
         unseated=set(tip.unseated),
         paused=tip.paused,
         parameters={parameter.name: parameter.value for parameter in tip.parameters},
+        revoked=tip.revoked,
     )
     for number in numbers:
-        _obey(rules, will, held[number].message)
+        _obey(rules, will, held[number].message, by_root=not rules.delegation_of(held[number]))
     return will
 
 
-def _obey(rules: Rules, will: Will, order: Order) -> None:
+def _obey(rules: Rules, will: Will, order: Order, by_root: bool) -> None:
     """One order; one of an unknown kind, or that cannot be done, changes nothing."""
     peer = order.peer
     match order.kind:
@@ -93,6 +98,10 @@ def _obey(rules: Rules, will: Will, order: Order) -> None:
             will.paused = True
         case "resume":
             will.paused = False
+        case "revoke" if (
+            by_root and order.value.isascii() and order.value.isdigit() and len(order.value) < 19
+        ):
+            will.revoked = max(will.revoked, int(order.value))
         case "finish":
             will.finished = True
         case "parameter" if rules.accepts(order.name, order.value):

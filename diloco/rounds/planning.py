@@ -172,6 +172,7 @@ def make_value(
         banned=tuple(sorted(will.banned)),
         paused=will.paused,
         finished=will.finished,
+        revoked=will.revoked,
         parameters=stands(will.parameters),
         unproven=unproven_after(tip.unproven, tip.electorate, plan.readys),
         seated=tuple(sorted(will.seated)),

@@ -10,7 +10,8 @@ from diloco.rounds.certificate import Certified, certify
 from diloco.rounds.evidence import Proof, check
 from diloco.rounds.statements import START_ROUND, Decided, Evidence, Reset, Start, Value, Vote
 from diloco.rounds.values import parse_value, value_digest
-from protocol.envelope import unseal
+from protocol.delegation import authority
+from protocol.envelope import Sealed, unseal
 from protocol.errors import Code, NodeError
 from protocol.identity import Verifier, verify
 from protocol.units import PeerId, RunId
@@ -92,7 +93,7 @@ class Proofs:
             sealed = unseal(decided.start, run=self.run, expect=Reset, verifier=self.verifier)
             data, value = sealed.message.value, _parsed(sealed.message.value)
             other = Certified(value, data, value_digest(data), start=decided.start)
-            if sealed.sender != self.operator or not value.begins or value.epoch != mine.value.epoch:
+            if not self._may_reset(sealed, 0) or not value.begins or value.epoch != mine.value.epoch:
                 raise NodeError(Code.RND_CHAIN, "It is no reset of this epoch.")
         elif before is None:
             raise NodeError(Code.RND_CHAIN, "The link before is not known here.")
@@ -108,7 +109,7 @@ class Proofs:
             NodeError: ``RND_CHAIN`` and those of the envelope.
         """
         sealed = unseal(raw, run=self.run, expect=Reset, verifier=self.verifier)
-        if sealed.sender != self.operator:
+        if not self._may_reset(sealed, tip.value.revoked):
             raise NodeError(
                 Code.RND_CHAIN, "A reset is not signed by the run's operator.", peer=sealed.sender
             )
@@ -123,6 +124,18 @@ class Proofs:
                 Code.RND_CHAIN, f"The reset to epoch {value.epoch} does not follow this member's chain."
             )
         return Certified(value, data, value_digest(data), start=raw)
+
+    def _may_reset(self, sealed: Sealed[Reset], revoked: int) -> bool:
+        """Whether the root key signed a reset, or a delegate that is not revoked."""
+        right = authority(
+            sealed.sender, sealed.message.delegation, "reset", root=self.operator, run=self.run,
+            verifier=self.verifier,
+        )  # fmt: skip
+        return right is not None and not 0 < right.number <= revoked
+
+    def by_root(self, certified: Certified) -> bool:
+        """Whether the root key itself signed a verified start record or reset."""
+        return unseal(certified.start, run=self.run, verifier=self.verifier).sender == self.operator
 
 
 def _parsed(data: bytes) -> Value:

@@ -85,9 +85,11 @@ def make_plan(
         for peer in sorted(weights)
     )
     rates = measured(readys, seated)
-    owners = owners_of(
-        [peer for peer in sorted(weights) if peer in seated], rates, {entry.peer for entry in tip.unproven}
-    )
+    voters = [peer for peer in sorted(weights) if peer in seated]
+    recorded = [
+        peer for peer in voters if not readys[peer].lost_record
+    ]  # others may have signed chunks before
+    owners = owners_of(recorded or voters, rates, {entry.peer for entry in tip.unproven})
     return Plan(base, roster, partition(chunks, owners, rates), readys, frozenset(struck))
 
 

@@ -1,14 +1,17 @@
 """Who tells whom: pure functions of decided values, so that every member knows what the others do.
 
-What is undecided concerns the voters alone; in a small run everybody hears it, and so collects the reduced bytes while
-they are made and not only once they are decided. A decided value goes down a tree over everybody, whose order is drawn
-from the value's digest: each member passes it on to a few. Signs of life go between voters, and between every other
-member and a few of them. So the control traffic of one member does not grow with the number of members.
+What is undecided concerns the voters alone, and what others say of it those who lead; in a small run everybody hears
+it, and so collects the reduced bytes while they are made and not only once they are decided. A decided value goes down
+a tree over everybody, whose order is drawn from the value's digest: each member passes it on to a few. Signs of life go
+between voters, and between every other member and a few of them. So the control traffic of one member does not grow
+with the number of members.
 """
 
 from collections.abc import Collection, Iterator
 
 from diloco.rounds.electorate import draw_order
+from diloco.rounds.planning import leaders
+from diloco.rounds.rules import Rules
 from diloco.rounds.statements import Value
 
 FAN = 3
@@ -26,15 +29,27 @@ def voters(tip: Value) -> set[str]:
     return {elector.peer for elector in tip.electorate}
 
 
-def hearers(tip: Value, known: Collection[str]) -> set[str]:
-    """Who hears the statements of the round after ``tip``.
+def hearers(rules: Rules, tip: Value, peer: str, known: Collection[str], attempt: int) -> set[str]:
+    """Who hears what a peer says of the round after ``tip``.
+
+    In a small run everybody does. In a large one a voter tells the voters. The Ready of a member without a vote is of
+    use to who leads, and to nobody else: the leader of the attempt under way hears it, and the next one.
 
     Args:
+        rules: The run's rules.
         tip: The last decided value.
+        peer: Who speaks.
         known: Everybody who takes part or may want to.
+        attempt: The highest attempt of the round that it has heard of.
     """
     electorate = voters(tip)
-    return electorate | set(known) if len(electorate | set(known)) <= FEW else electorate
+    everybody = electorate | set(known)
+    if len(everybody) <= FEW:
+        return everybody - {peer}
+    if peer in electorate:
+        return electorate - {peer}
+    order = leaders(rules, tip)
+    return {order[(attempt + ahead) % len(order)] for ahead in (0, 1)}
 
 
 def watchers(tip: Value, peer: str, *, wide: bool = False) -> set[str]:

@@ -19,10 +19,12 @@ class Seat:
     Attributes:
         seated: Whether the holder may vote.
         digest: Hash of the admission; newcomers enter in its order.
+        delegation: Number of the delegation by which it was signed; 0 for the root key.
     """
 
     seated: bool
     digest: bytes
+    delegation: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Rules:
         seat_of: Verifies an admission for a peer; None when it is not one.
         check_evidence: Verifies encoded evidence; raises ``NodeError``.
         accepts: Whether the operator may give a parameter this value.
+        delegation_of: Number of the delegation by which a verified order was signed; 0 for the root key.
         aggregation: How a chunk's contributions become one.
         fragments: Parts of the chunk grid that take turns: each round decides the update of one (it is its slot).
         timed: Whether training ends after a fixed time; then each member has its own lease, of at most ``samples``.
@@ -67,6 +70,7 @@ class Rules:
     seat_of: Callable[[bytes, str], Seat | None]
     check_evidence: Callable[[bytes], Proof]
     accepts: Callable[[str, str], bool]
+    delegation_of: Callable[[Sealed[Order]], int] = lambda order: 0
     aggregation: "Aggregation" = "mean"
     fragments: int = 1
     timed: bool = False

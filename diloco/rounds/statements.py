@@ -191,6 +191,7 @@ class Value:
         begins: This value is itself the beginning of an epoch: a start record or a reset.
         late: Members without a seat whose Ready this value does not list; they stay for one more round.
         unproven: Members that own no chunk in the next round.
+        revoked: Delegations up to this number are revoked.
     """
 
     epoch: int = field(1)
@@ -228,6 +229,7 @@ class Value:
     begins: bool = field(33, default=False)
     late: tuple[str, ...] = field(41, default=(), max_items=4096)
     unproven: tuple[Unproven, ...] = field(42, default=(), max_items=64)
+    revoked: int = field(43, default=0)
 
 
 @message("round.start", version=1, max_bytes="256 KiB", rate="20/s", audience="member")
@@ -241,7 +243,7 @@ class Start:
     value: bytes = field(1, max_bytes=262144)
 
 
-@message("run.order", version=1, max_bytes="1 KiB", rate="10/s", audience="member")
+@message("run.order", version=1, max_bytes="2 KiB", rate="10/s", audience="member")
 class Order:
     """The operator's will about a run; it acts only by being named in a value, from the next round on (rule 11).
 
@@ -252,7 +254,9 @@ class Order:
         peer: Whom it is about; empty where it is about the run.
         reason: In plain words.
         name: For ``parameter``: which one.
-        value: For ``parameter``: its new value as text; empty for that of the genesis.
+        value: For ``parameter``: its new value as text; empty for that of the genesis. For ``revoke``, which only the
+            root key may order: the number up to which delegations are revoked.
+        delegation: The sender's delegation (envelope bytes); empty where the root key signs.
     """
 
     number: int = field(1)
@@ -261,6 +265,7 @@ class Order:
     reason: str = field(4, default="", max_bytes=400)
     name: str = field(5, default="", max_bytes=64)
     value: str = field(6, default="", max_bytes=64)
+    delegation: bytes = field(7, default=b"", max_bytes=1024)
 
 
 @message("round.reset", version=1, max_bytes="2 MiB", rate="20/s", audience="member")
@@ -272,12 +277,14 @@ class Reset:
         reason: In plain words.
         askers: The ``AskReset`` of those who asked (envelope bytes), ordered by sender.
         last: Encoded value that the reset names as the last one where it was voted for but never certified.
+        delegation: The sender's delegation (envelope bytes); empty where the root key signs.
     """
 
     value: bytes = field(1, max_bytes=262144)
     reason: str = field(2, default="", max_bytes=400)
     askers: tuple[bytes, ...] = field(3, default=(), max_items=64, max_bytes=2048)
     last: bytes = field(4, default=b"", max_bytes=1048576)
+    delegation: bytes = field(5, default=b"", max_bytes=1024)
 
 
 @message("round.ask-reset", version=1, max_bytes="1 KiB", rate="20/s", audience="member")

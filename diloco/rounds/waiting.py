@@ -36,7 +36,7 @@ def waiting(state: State, now: float) -> Waiting:
     if state.finished:
         return Waiting("finished", "finished", f"The run ended with round {number - 1}; serving the result.")
     if state.halted:
-        return Waiting("halted", state.halted, _HALTED[state.halted].format(round=number))
+        return Waiting("halted", state.halted, HALTED[state.halted].format(round=number))
     if state.base is None:
         return Waiting("syncing", "state", f"Preparing the outer state of round {number}.")
     if state.value.paused and not state.orders:
@@ -52,12 +52,12 @@ def waiting(state: State, now: float) -> Waiting:
             f"Round {number}: this member has given its part, waiting for the {voters} voters to decide."
         )
         return Waiting("ready", "decision", sentence)
-    if state.abstains and any(elector.peer == state.me for elector in state.value.electorate):
+    if state.abstains:
         sentence = (
             f"Round {number}: the record of this node's votes is gone, so it neither votes nor leads until a decided "
             "round or a reset lists this start of it."
         )
-        return Waiting("ready", "abstains", sentence)
+        return Waiting("ready", "abstains", sentence, _asks_at(state))
     leader = state.leader(attempt)
     if attempt in state.closes or any(a == attempt for a, _ in state.votes):
         have = max((len(v) for (a, _), v in state.votes.items() if a == attempt), default=0)
@@ -76,22 +76,22 @@ def waiting(state: State, now: float) -> Waiting:
         voters = len(state.value.electorate)
         sentence = (
             f"Round {number}: {voters - len(absent)} of {voters} voters are ready, no quorum; "
-            f"missing {_names(absent)}."
+            f"missing {_names(absent)}.{_asked(state)}"
         )
-        return Waiting("ready", "quorum", sentence, None, absent)
+        return Waiting("ready", "quorum", sentence, _asks_at(state), absent)
     if state.lost:
         sentence = (
             f"Round {number}: a value was voted for whose bytes nobody here has, and its contributions are not all "
-            f"there either; waiting for {_names(absent) or 'a reset'}."
+            f"there either; waiting for {_names(absent) or 'a reset'}.{_asked(state)}"
         )
-        return Waiting("ready", "bytes-lost", sentence, state.timer, absent)
+        return Waiting("ready", "bytes-lost", sentence, _asks_at(state), absent)
     if state.blocked() == "divergence":
         bases = len({ready.message.base for ready in state.readys.values()})
         sentence = (
             f"Round {number}: {bases} different states are reported and none can reach a quorum any more; "
-            "the operator has to name one by a reset."
+            f"the operator has to name one by a reset.{_asked(state)}"
         )
-        return Waiting("ready", "divergence", sentence)
+        return Waiting("ready", "divergence", sentence, _asks_at(state))
     missing = tuple(state.missing())
     if missing:
         left = max(0.0, state.ready_deadline() - now)
@@ -104,11 +104,23 @@ def waiting(state: State, now: float) -> Waiting:
     return Waiting("ready", "proposal", sentence, state.timer, (leader,))
 
 
-_HALTED = {
+HALTED = {
     "two-certificates": "Before round {round}, two values of one round are certified; a reset has to name one.",
     "two-resets": "Before round {round}, two resets of one epoch came; only the operator's root key ends this.",
     "superseded": "A younger process has this node's key; this one takes no part any more.",
 }
+"""Why a member decides nothing, in words."""
+
+
+def _asks_at(state: State) -> float | None:
+    """When a member that sees no way to a decision asks for a reset; None where it has, or may yet see one."""
+    if state.stuck is None or state.asked:
+        return None
+    return state.stuck + state.timing.lost.total_seconds()
+
+
+def _asked(state: State) -> str:
+    return f" {len(state.asks)} voters have asked for a reset." if state.asks else ""
 
 
 def _name(peer: str) -> str:

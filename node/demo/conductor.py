@@ -3,6 +3,7 @@
 import json
 import signal
 import time
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from node.demo.processes import Child, command_line, module_line
 from node.demo.scenario import Action, Finish, Kill, Launch, Leave, Reduce, Scene, Step, decide
 from node.demo.view import View
 from node.eventlog import EventLog, Tail
+from node.status import ask_admin
 from protocol.errors import NodeError
 
 LOOK = timedelta(milliseconds=20)
@@ -68,6 +70,7 @@ class Conductor:
         self._others: list[Child] = []
         self._going: set[str] = set()
         self._killed_at: float | None = None
+        self._seated = False
         self._seen_below_in = -1
         self._memory = PeakMemory()
         self._last_commit = time.monotonic()
@@ -220,6 +223,7 @@ class Conductor:
         self._see_ends()
         self._prepare_kill()
         self._see_orphans()
+        self._seat_joiner()
         committed = self._facts.history.committed
         now = time.monotonic()
         if committed > self._committed:
@@ -251,6 +255,18 @@ class Conductor:
                 raise Broken(f"{name} ended by itself with status {status}: {child.last_words()}")
             if name != self._facts.cast.founder:
                 self._view.note(f"{name} ended with status {status}")
+
+    def _seat_joiner(self) -> None:
+        """The joiner gets a vote from the operator once it contributes: in an open run a latecomer has none."""
+        history, cast = self._facts.history, self._facts.cast
+        founder, joiner = self._children.get(cast.founder), history[cast.joiner]
+        there = joiner.peer and joiner.name in history.contributors(history.committed)
+        if self._seated or not there or founder is None or founder.status is not None:
+            return
+        self._seated = True
+        with suppress(NodeError):  # it may be going just now; the run goes on without that vote
+            ask_admin(self._folder.node(cast.founder), "seat", {"peer": joiner.peer, "reason": "it joined"})
+            self._view.note(f"{joiner.name} gets a vote from the operator")
 
     def _prepare_kill(self) -> None:
         """Once a round, before its all-reduce: the kill itself has no time to look around."""

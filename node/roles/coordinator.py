@@ -42,7 +42,7 @@ class Coordinator:
     """Holds the operator's key on the node that made the run.
 
     Args:
-        operator: The operator's key.
+        operator: The operator's root key, or that of a delegate.
         genesis: The run.
         rules: Its rules.
         network: The node's network.
@@ -50,6 +50,7 @@ class Coordinator:
         emit: The event log.
         clock: Unix seconds.
         invitations: File of the peers that may join under the policy ``invite``.
+        delegation: What the root key leaves to the delegate (envelope bytes); empty for the root key itself.
     """
 
     def __init__(
@@ -62,12 +63,18 @@ class Coordinator:
         emit: Emit,
         clock: Callable[[], float],
         invitations: Path,
+        delegation: bytes = b"",
     ) -> None:
         self._operator, self._genesis, self._rules = operator, genesis, rules
         self._network, self._ledger, self._emit, self._clock = network, ledger, emit, clock
         self._admitted: dict[PeerId, bytes] = {}
         self._last_order = 0
-        self._invitations = invitations
+        self._invitations, self._delegation = invitations, delegation
+
+    @property
+    def has_root_key(self) -> bool:
+        """Whether it signs with the root key itself, without which no run begins."""
+        return not self._delegation
 
     def admit(self, peer: PeerId, roles: tuple[str, ...], held: bytes = b"") -> bytes:
         """An admission for a peer; the one it has while that lasts long enough, else a new one with the same seat.
@@ -103,6 +110,7 @@ class Coordinator:
             anchor_round=tip.value.round if tip else -2,
             anchor_value=tip.digest if tip else b"",
             expires_at=int(self._clock() + EXPIRY.total_seconds()),
+            delegation=self._delegation,
         )
         raw = admit(self._operator, self._genesis.run_id, admission)
         self._admitted[peer] = raw
@@ -182,7 +190,15 @@ class Coordinator:
             )  # fmt: skip
         taken = member.state.value.order_number if member.state is not None else 0
         self._last_order = max(self._last_order, taken) + 1
-        order = Order(number=self._last_order, kind=kind, peer=peer, reason=reason, name=name, value=value)
+        order = Order(
+            number=self._last_order,
+            kind=kind,
+            peer=peer,
+            reason=reason,
+            name=name,
+            value=value,
+            delegation=self._delegation,
+        )
         member.give_order(seal(self._operator, self._genesis.run_id, order))
         self._emit("order.given", number=order.number, order=kind, peer=peer, reason=reason)
         return order.number
@@ -214,9 +230,8 @@ class Coordinator:
             self._rules, last.value, last.digest, base, peers, secrets.token_bytes(32), lost, state.epoch
         )
         askers = tuple(state.asks[peer].raw for peer in sorted(state.asks))
-        sealed = seal(
-            self._operator, self._genesis.run_id, Reset(value=encode(value), reason=reason, askers=askers)
-        )
+        body = Reset(value=encode(value), reason=reason, askers=askers, delegation=self._delegation)
+        sealed = seal(self._operator, self._genesis.run_id, body)
         member.give_reset(sealed.raw)
         self._emit(
             "reset.given", epoch=value.epoch, round=value.round + 1, members=sorted(peers), reason=reason

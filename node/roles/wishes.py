@@ -20,6 +20,7 @@ _ORDERS = {
     "pause": "Nobody trains from the next decided round on.",
     "resume": "Training goes on with the round after the next decided one.",
     "finish": "The run ends with the next decided round.",
+    "revoke": "Delegations up to {value} are revoked from the next decided round on.",
     "parameter": "{name} is {value} from the next decided round on.",
 }
 _ABOUT_A_PEER = ("ban", "unban", "kick", "seat", "unseat")

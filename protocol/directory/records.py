@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from protocol.delegation import authority
 from protocol.directory.addresses import check_peer_address, peer_in
 from protocol.directory.limits import CLOCK_TOLERANCE, MAX_LIFETIME, MAX_RECORD, MAX_RECORDS, MAX_REMEMBERED
 from protocol.envelope import Sealed, unseal
@@ -60,6 +61,8 @@ class PeerRecord:
     """Its word that a gossip host is its own (``gossip.host``, envelope bytes); empty if it has none."""
     gossip: tuple[str, ...] = field(19, default=(), max_items=4, max_bytes=256)
     """Where its gossip host listens, with that host's own peer id."""
+    started: int = field(20, default=0)
+    """When the member that it describes started, Unix milliseconds, growing with each start; 0 before it has."""
 
 
 def shelf_key(namespace: str, shelf: str) -> str:
@@ -203,7 +206,12 @@ class Guard:
         admission: Sealed[Any] = unseal(
             said.admission, run=RunId(said.run), expect=self._admission, verifier=self._verifier
         )
-        if admission.sender != self._operator or admission.message.peer != said.peer:
+        assert self._operator is not None
+        right = authority(
+            admission.sender, getattr(admission.message, "delegation", b""), "admit", root=self._operator,
+            run=RunId(said.run), verifier=self._verifier,
+        )  # fmt: skip
+        if right is None or admission.message.peer != said.peer:
             sentence = f"The admission in the record of {said.peer} is not the operator's for that peer."
             raise NodeError(Code.RND_NOT_ADMITTED, sentence, peer=said.peer)
         self._admitted[record.raw] = None

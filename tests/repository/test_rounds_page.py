@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from diloco.rounds import events, hearing, intake
-from diloco.rounds.waiting import waiting
+from diloco.rounds.waiting import HALTED, waiting
 from tests.diloco.rounds.swarm import Swarm
 from tests.repository.documents import ROOT, blocks, page, rows, section
 
@@ -38,6 +38,24 @@ def phases() -> set[str]:
                 assert isinstance(first, ast.Constant)
                 found.add(first.value)
     return found
+
+
+def reasons() -> set[tuple[str, str]]:
+    """Every phase with every reason that a member may give, as the code has them."""
+    found = set()
+    for path in (ROOT / "diloco").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Waiting":
+                phase, reason = node.args[:2]
+                assert isinstance(phase, ast.Constant)
+                known = (reason.value,) if isinstance(reason, ast.Constant) else tuple(HALTED)
+                found |= {(phase.value, each) for each in known}
+    return found
+
+
+def test_the_page_lists_every_reason_to_wait_and_no_other() -> None:
+    told = rows(section(TEXT, "### Why a member waits"))
+    assert {(phase, reason) for phase, reason, _ in told} == reasons()
 
 
 def watch(swarm: Swarm) -> Edges:

@@ -201,7 +201,7 @@ class Judge:
         if previous is None or previous.value.round != value.round or previous.value.epoch >= value.epoch:
             raise Broken(f"{process.name} takes a reset that follows nothing that was decided")
         if certified.digest not in self.pages:
-            if value.base != previous.base:
+            if value.base != previous.base and not self.diverged:
                 raise Broken(f"the reset to epoch {value.epoch} names another state")
             self.pages[certified.digest] = Page(value, value.base, previous.taken)
             self._check_books(value, previous.taken)

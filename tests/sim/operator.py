@@ -1,5 +1,6 @@
 """The operator of a simulated run: gives numbered orders, and begins a new epoch where a quorum is lost for good."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,10 @@ class Operator:
         ]
         if not at_hand or not any(p.seated for p in near):
             return False
-        _, _, tip, holder = max(at_hand, key=lambda entry: entry[:2])
+        last = max(entry[:2] for entry in at_hand)
+        tips = [(tip, holder) for *place, tip, holder in at_hand if tuple(place) == last]
+        bases = Counter(holder.disk.base for _, holder in tips)
+        tip, holder = max(tips, key=lambda entry: bases[entry[1].disk.base])
         epoch = 1 + max(p.tip.value.epoch for p in near)
         peers = {p.name: p.seated for p in near if p.name not in tip.value.banned}
         value = founding.make_reset(
@@ -63,7 +67,7 @@ class Operator:
         raw = says(OPERATOR, Reset(value=data)).raw
         certified = Certified(parse_value(data), data, value_digest(data), start=raw)
         for process in near:
-            world.send(at, process, len(raw), process.decided, certified)
+            world.send(at, process, len(raw), process.decided, certified, at)
         return True
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from diloco.rounds.waiting import waiting
 from protocol.errors import NodeError
 from tests.sim.faults import Fault, apply
 from tests.sim.judge import Broken, Judge
@@ -69,7 +70,11 @@ def peace(world: World, judge: Judge) -> None:
     began = world.now
 
     def there() -> bool:
-        return all(p.state is not None and p.state.round > goal for p in living if p.alive and not p.draining)
+        here = [p for p in living if p.alive and not p.draining]
+        decided = all(p.state is not None and p.state.round > goal for p in here)
+        return decided and len({(p.disk.reached, p.disk.base) for p in here}) == len(
+            {p.disk.reached for p in here}
+        )
 
     if not living:
         return
@@ -86,7 +91,7 @@ def rescue(world: World) -> None:
     """A person looks after the run: where no quorum is left a new epoch begins, what is paused goes on."""
     at = next((p for p in world.living() if p.state is not None and not p.draining), None)
     if at is not None and at.state is not None:
-        if world.hopeless():
+        if world.hopeless() or waiting(at.state, at.clock).reason == "divergence":
             world.operator.reset(at)
         elif at.state.value.paused:
             world.operator.order(at, "resume")

@@ -4,13 +4,14 @@ The machine is the real one. The rest is a model with the same order of things: 
 nothing is applied that cannot be kept, what is undecided is repeated, who is behind asks for certificates.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
 
 from diloco.member.promising import Promising
+from diloco.rounds import routing
 from diloco.rounds.certificate import Certified, certify
 from diloco.rounds.events import (
     Abandon,
@@ -54,9 +55,7 @@ from tests.sim.setting import admission_of, says
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-TICK = 0.5
 REPEAT = 2.0
-_DECIDED_BYTES = 200  # around value and votes
 _ASK_BYTES = 150
 
 
@@ -140,8 +139,11 @@ class Process:
         self.sent = 0
         self.sending_until = 0.0
         self.busy_until = 0.0
+        self.unfinished: list[Effect] = []
         self.backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.said: dict[type[Any], Sealed[Any]] = {}
+        self.told: dict[str, dict[type[Any], tuple[float, float]]] = {}
+        self.places: dict[str, tuple[int, int, int] | None] = {}
         self.promising = Promising(self._save, self._say, lambda error: None)
         self.known: dict[str, float] = {}
         self.dead: set[str] = set()
@@ -169,6 +171,8 @@ class Process:
         self.state, self.share, self.gives, self.reducing = None, None, None, None
         self.said, self.known, self.dead, self.backlog = {}, {}, set(), []
         self.promising = Promising(self._save, self._say, lambda error: None)
+        self.unfinished = []
+        self.told, self.places = {}, {}
         self._answered, self._inbox, self._working, self._applying = {}, [], False, False
         self.draining = False
         self.busy_until = self.sending_until = self.world.now
@@ -197,6 +201,9 @@ class Process:
             return
         self.paused = False
         self.disturbed = self.world.now
+        unfinished, self.unfinished = self.unfinished, []
+        for effect in unfinished:
+            self._go_on(self.life, effect)
         backlog, self.backlog = self.backlog, []
         for action, args in backlog:
             self.later(0.0, action, *args)
@@ -219,7 +226,7 @@ class Process:
         """Carry out an effect that had to wait for the disk."""
         if self.life == life and self.alive:
             if self.paused:
-                self.backlog.append((self._go_on, (life, effect)))
+                self.unfinished.append(effect)
             else:
                 self._carry_out(effect)
 
@@ -258,7 +265,7 @@ class Process:
         if self.disk.promise is None and not self.state.abstains:
             self.promising.persist(persist(self.state))
         self.later(0.05, self._ready)
-        self.later(TICK * self.world.random.random(), self._tick)
+        self.later(self.world.tick_of(self) * self.world.random.random(), self._tick)
         self._train()
 
     # ---- the machine
@@ -345,21 +352,62 @@ class Process:
         self.world.opened.keep(sealed)
         if self.world.judge is not None:
             self.world.judge.said(self, sealed)
-        self.said[type(body)] = sealed
-        self.tell(sealed, self.audience())
+        kind = type(body)
+        self.said[kind] = sealed
+        for told in self.told.values():
+            told.pop(kind, None)
+        self.tell(kind, self.hearers())
         self.feed(Arrived(sealed))
 
-    def audience(self) -> list[str]:
-        """Who hears this member: everyone that is or may become one."""
-        return [name for name in self.world.named if name != self.name]
+    def hearers(self) -> set[str]:
+        """Who needs what this member says of its round."""
+        state = self.state
+        if state is None:
+            return set()
+        attempt = max(state.attempt, self._attempt_of_others())
+        return routing.hearers(self.world.rules, state.value, self.name, self.world.named.keys(), attempt)
 
-    def tell(self, sealed: Sealed[Any], names: list[str]) -> None:
-        """Send a statement."""
-        size, send = len(sealed.raw), self.world.send
-        event = Arrived(sealed)
-        for name in names:
-            for process in self.world.named[name]:
+    def _attempt_of_others(self) -> int:
+        """The highest attempt that the signs of life of voters show."""
+        state, world = self.state, self.world
+        if state is None:
+            return 0
+        found = 0
+        for name in routing.watchers(state.value, self.name):
+            for process in world.named.get(name, ()):
+                theirs = process.state
+                if theirs is not None and theirs.tip is state.tip and world.hears(self, name):
+                    found = max(found, theirs.attempt)
+        return found
+
+    def tell(self, kind: type[Any], names: Iterable[str]) -> None:
+        """Send what was said last of a kind; it is sent again after pauses that double."""
+        sealed, world = self.said[kind], self.world
+        size, send, event = len(sealed.raw), world.send, Arrived(sealed)
+        for name in sorted(names):
+            told = self.told.setdefault(name, {})
+            gap = 2 * told[kind][1] if kind in told else world.repeat_after
+            told[kind] = (world.now + gap, gap)
+            for process in world.named.get(name, ()):
                 send(self, process, size, process.hear, event)
+
+    def _repeat(self) -> None:
+        now = self.world.now
+        if now < self._repeat_at or not self.said:
+            return
+        self._repeat_at = now + REPEAT
+        for name in sorted(self.hearers()):
+            told = self.told.get(name, {})
+            for kind in list(self.said):
+                if kind not in told or told[kind][0] <= now:
+                    self.tell(kind, (name,))
+
+    def again(self, name: str) -> None:
+        """A peer came, or moved to another round or attempt: what it heard before may have been of no use to it."""
+        self.told.pop(name, None)
+        if name in self.hearers():
+            for kind in list(self.said):
+                self.tell(kind, (name,))
 
     def hear(self, event: Arrived) -> None:
         """A statement came."""
@@ -367,22 +415,45 @@ class Process:
         if self.state is not None:
             self.feed(event)
 
-    def show(self, to: "Process", certified: list[Certified]) -> None:
-        """Send certified values to a process."""
+    def show(self, to: "Process", certified: list[Certified], has: bytes = b"") -> None:
+        """Send certified values to a process that has the value of digest ``has``."""
         for one in certified:
-            size = len(one.data) + sum(len(vote) for vote in one.votes) + _DECIDED_BYTES
-            self.world.send(self, to, size, to.decided, one)
+            size = self.world.size_of(one, as_delta=one.value.previous == has)
+            self.world.send(self, to, size, to.decided, one, self)
+            has = one.digest
 
-    def decided(self, certified: Certified) -> None:
+    def spread(self, before: Certified, certified: Certified) -> None:
+        """Pass a decided value on to this member's part of its tree."""
+        if (certified.value.epoch, certified.value.round) < self.world.newest:
+            return  # most others are further already
+        spread = self.world.spread_of(before, certified)
+        for place in spread.of(self.name):
+            self._give(spread, place, certified)
+
+    def _give(self, spread: routing.Spread, place: int, certified: Certified) -> None:
+        name = spread.order[place]
+        near = [p for p in self.world.named.get(name, ()) if name != self.name and self.world.linked(self, p)]
+        if near and name not in self.dead:
+            for process in near:
+                self.show(process, [certified], certified.value.previous)
+            return
+        for below in spread.children(place):
+            self._give(spread, below, certified)
+
+    def decided(self, certified: Certified, by: "Process") -> None:
         """Someone showed a certified value; it is verified, and then an event."""
         state = self.state
         if state is None:
             return
         value = certified.value
+        if value.previous != state.tip.digest and not certified.start:
+            if (value.epoch, value.round) > (state.epoch, state.round):
+                self.ask(by.name)
+            return
         if certified.start:
             if value.epoch > state.epoch and self._stands_on(value):
                 self.feed(ResetCame(certified))
-        elif value.previous == state.tip.digest:
+        else:
             try:
                 votes = [self.world.open_vote(raw) for raw in certified.votes]
                 read = certify(state.value, state.tip.digest, certified.data, certified.attempt, votes)
@@ -405,7 +476,7 @@ class Process:
             return
         self._answered[peer] = now
         for process in self.world.named.get(peer, ()):
-            self.show(process, self.after(epoch, round_number - 1)[:8])
+            self.show(process, self.after(epoch, round_number - 1)[:8], process.tip.digest)
 
     def ask(self, peer: str) -> None:
         """Ask a peer that is ahead for the certificates since."""
@@ -418,7 +489,7 @@ class Process:
     def asked(self, by: "Process") -> None:
         """A process asks for the values after its tip."""
         value = by.tip.value
-        self.show(by, self.after(value.epoch, value.round)[:100])
+        self.show(by, self.after(value.epoch, value.round)[:100], by.tip.digest)
 
     def take_chain(self, chain: list[Certified]) -> None:
         """Extend the chain on disk, as a node does before it begins."""
@@ -451,10 +522,7 @@ class Process:
             self.dead.discard(name)
             if self.state is not None:
                 self.feed(Seen(name))
-            if self.state is not None:
-                for process in self.world.named[name]:  # it may have missed what was said before it came
-                    for sealed in list(self.said.values()):
-                        self.world.send(self, process, len(sealed.raw), process.hear, Arrived(sealed))
+            self.again(name)
 
     def _tick(self) -> None:
         life = self.life
@@ -469,24 +537,17 @@ class Process:
             duty()
             if self.life != life:
                 return
-        self.later(TICK, self._tick)
+        self.later(self.world.tick_of(self), self._tick)
 
     def _take_time(self) -> None:
         self.feed(Tick())
         self.promising.retry()
 
-    def _repeat(self) -> None:
-        if self.world.now >= self._repeat_at:
-            self._repeat_at = self.world.now + REPEAT
-            names = self.audience()
-            for sealed in list(self.said.values()):
-                self.tell(sealed, names)
-
     def _look_around(self) -> None:
         world, life = self.world, self.life
         if not world.troubled and self.known:
             return
-        for name in self.audience():
+        for name in self._circle():
             if self.life != life:
                 return
             if world.hears(self, name):
@@ -498,6 +559,30 @@ class Process:
                 if refused or world.now - self.known[name] > world.shape.silence:
                     self.dead.add(name)
                     self.feed(Gone(name))
+
+    def _circle(self) -> list[str]:
+        """With whom this member exchanges signs of life, and who told it so far."""
+        state = self.state
+        assert state is not None
+        circle = self.world.circle_of(state.tip, self.name)
+        if state.leaving:
+            circle = circle | routing.voters(state.value) - {self.name}
+        return sorted(circle)
+
+    def _moved(self) -> None:
+        """Who has come to this member's place since the last look may have missed what was said there before."""
+        state, world = self.state, self.world
+        assert state is not None
+        if not self.said:
+            return
+        for name in self.hearers():
+            for process in world.named.get(name, ()):
+                theirs = process.state
+                place = None if theirs is None else (theirs.epoch, theirs.round, theirs.attempt)
+                if self.places.get(name) != place and world.hears(self, name):
+                    self.places[name] = place
+                    if place is not None and place[:2] == (state.epoch, state.round):
+                        self.again(name)
 
     def _catch_up(self) -> None:
         assert self.state is not None
@@ -518,12 +603,13 @@ class Process:
     def _train(self) -> None:
         """Give the workers what is due; a lease that goes on is trained on."""
         state = self.state
-        if state is None or state.finished or state.lease is None or state.contribution is not None:
-            return
-        if state.value.paused:
-            self.share = None
+        if state is None or state.finished or state.contribution is not None:
             return
         lease = state.lease
+        if lease is None or state.value.paused or (self.share is not None and self.share.lease != lease):
+            self.share = None
+        if lease is None or state.value.paused:
+            return
         if state.leaving:
             self.later(0.05, self._trained, lease, 0)
             return
@@ -595,28 +681,28 @@ class Process:
 
     def _commit(self, certified: Certified) -> None:
         assert self.state is not None
+        before = self.tip
         self.said.clear()
+        self.told.clear()
         self.promising.forget()
         self.reducing = None
         self._append(certified)
         self.freeze_again()
-        for name in self.audience():
-            for process in self.world.named[name]:
-                self.show(process, [certified])
+        self.spread(before, certified)
         self._apply()
         self._train()
         if self.state.finished and self.world.judge is not None:
             self.world.judge.finished(self)
 
     def _renew(self, certified: Certified) -> None:
+        before = self.tip
         self.said.clear()
+        self.told.clear()
         self.promising.forget()
         self.reducing = None
         self._append(certified)
         self.freeze_again()
-        for name in self.audience():
-            for process in self.world.named[name]:
-                self.show(process, [certified])
+        self.spread(before, certified)
         self._apply()
         self._train()
 
@@ -643,31 +729,40 @@ class Process:
             certified = values.get(disk.reached)
             if certified is None or not self.has([entry.digest for entry in certified.value.chunks]):
                 break
+            if disk.base != certified.value.base:  # what is here is not what the round was trained on
+                disk.reached = -1
+                break
             disk.base = state_after(disk.base, certified.value)
             disk.reached += 1
             if self.world.judge is not None:
                 self.world.judge.applied(self, certified, disk.base)
-        if disk.reached == wanted:
+        named = self.tip.value.base if self.tip.start else disk.base
+        if disk.reached == wanted and disk.base == named:
             return True
         for other in near:
-            if other.disk.reached == wanted and other.tip.digest == self.tip.digest:
+            same = other.disk.reached == wanted and other.tip.digest == self.tip.digest
+            if same and (not self.tip.start or other.disk.base == named):
                 disk.base, disk.reached = other.disk.base, wanted
                 return True
         return False
 
     def _resync(self, base: bytes) -> None:
-        self.later(0.5, self._resynced, base)
+        """Take the state of one that has this base, however far both are when it has come."""
+        sources = [p for p in self.world.living() if p is not self and p.disk.base == base]
+        if sources:
+            self.later(0.5, self._resynced, sources, 0)
 
-    def _resynced(self, base: bytes) -> None:
+    def _resynced(self, sources: "list[Process]", tries: int) -> None:
         if self.state is None:
             return
-        near = [p for p in self.world.living() if p is not self and self.world.linked(self, p)]
-        for other in near:
-            if other.disk.reached == self.disk.reached and other.disk.base == base:
-                self.disk.base = base
+        for other in sources:
+            same = other.disk.reached == self.disk.reached and other.tip.digest == self.tip.digest
+            if same and self.world.linked(self, other):
+                self.disk.base = other.disk.base
                 self._ready()
                 return
-        self.later(1.0, self._resynced, base)
+        if tries < 20:
+            self.later(0.2, self._resynced, sources, tries + 1)
 
     def _ready(self) -> None:
         if self.state is not None and self.disk.reached == self.state.round:

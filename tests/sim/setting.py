@@ -45,6 +45,8 @@ class Shape:
         silence: Seconds after which a silent peer is believed dead.
         drain: Most seconds that a leaver stays.
         ghost_rounds: Values for which a newcomer only follows.
+        tick: Seconds between two ticks of a member with a seat.
+        slow_tick: ... and of one without.
         timing: Deadlines of the machine.
     """
 
@@ -60,6 +62,8 @@ class Shape:
     silence: float = 5.0
     drain: float = 40.0
     ghost_rounds: int = 0
+    tick: float = 0.5
+    slow_tick: float = 0.5
     timing: Timing = TIMING
 
 

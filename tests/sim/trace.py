@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from diloco.rounds.events import Commit, Effect, Event, Note, Persist, Renew, Say
+from diloco.rounds.events import Commit, Effect, Event, Note, Persist, Renew, Resync, Say
 from diloco.rounds.state import State
 from diloco.rounds.statements import Close, Proposal, Ready, Value, Vote
 from diloco.rounds.values import parse_value, value_digest
@@ -38,6 +38,8 @@ class Storyteller(Judge):
                     self.tell(process.name, f"RESET {_value(certified.value)}")
                 case Note(kind, fields):
                     self.tell(process.name, f"note {kind} {dict(fields)}")
+                case Resync(base):
+                    self.tell(process.name, f"Resync {base.hex()[:4]}")
                 case Persist():
                     pass
                 case _:
@@ -61,7 +63,8 @@ def _words(body: Any) -> str:
 
 def _value(value: Value) -> str:
     voters = " ".join(
-        f"{e.peer}{'?' * e.absent}{'!' * (e.peer == value.tie_breaker)}" for e in value.electorate
+        f"{e.peer}{'?' * e.absent}{'~' * e.withheld}{'!' * (e.peer == value.tie_breaker)}"
+        for e in value.electorate
     )
     roster = " ".join(entry.peer for entry in value.roster)
     return f"e{value.epoch} r{value.round} [{roster}] -> {voters} | {' '.join(value.members)}"

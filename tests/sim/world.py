@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
 
-from diloco.rounds import founding
+from diloco.rounds import founding, routing
 from diloco.rounds.certificate import Certified
-from diloco.rounds.statements import Start, Vote
+from diloco.rounds.delta import encode_delta
+from diloco.rounds.statements import Decided, Start, Value, Vote
 from diloco.rounds.values import value_digest
 from protocol.messages import encode
 from tests.sim.operator import Operator
@@ -18,6 +19,8 @@ from tests.sim.setting import OPERATOR, Opened, Shape, rules_of, says
 
 if TYPE_CHECKING:
     from tests.sim.judge import Judge
+
+_ENVELOPE = 150  # header and signature of a statement
 
 INITIAL = blake3(b"initial").digest()
 
@@ -83,6 +86,11 @@ class World:
         self.processes: list[Process] = []
         self.named: dict[str, list[Process]] = {}
         self.newest = (0, -1)
+        self._sizes: dict[tuple[bytes, bool], int] = {}
+        self._values: dict[bytes, Value] = {}
+        self._spreads: dict[bytes, routing.Spread] = {}
+        self._circles: dict[bytes, dict[str, set[str]]] = {}
+        self.repeat_after = max(2.0, shape.timing.attempt.total_seconds() / 8)
         self.operator = Operator(self)
         seated = {f"v{i:02}": True for i in range(shape.voters)}
         loose = {f"w{i:03}": False for i in range(shape.others)}
@@ -110,6 +118,47 @@ class World:
     def process(self, name: str) -> Process:
         """The first process of a name."""
         return self.named[name][0]
+
+    # ---- who tells whom
+
+    def tick_of(self, process: Process) -> float:
+        """Seconds between two ticks of a process."""
+        return self.shape.tick if process.seated else self.shape.slow_tick
+
+    def size_of(self, certified: Certified, *, as_delta: bool) -> int:
+        """Encoded bytes of a decided value, as it travels to one who has, or has not, the value before."""
+        key = (certified.digest, as_delta)
+        size = self._sizes.get(key)
+        if size is None:
+            before = self._values.get(certified.value.previous)
+            body = certified.data
+            if as_delta and before is not None and not certified.start:
+                body = min(body, encode_delta(self.rules, before, certified.value), key=len)
+            message = Decided(value=body, attempt=certified.attempt, votes=certified.votes)
+            size = self._sizes[key] = len(encode(message)) + _ENVELOPE
+        return size
+
+    def spread_of(self, before: Certified, certified: Certified) -> routing.Spread:
+        """The tree of a decided value."""
+        self._values[before.digest] = before.value
+        self._values[certified.digest] = certified.value
+        spread = self._spreads.get(certified.digest)
+        if spread is None:
+            spread = routing.Spread(before.value, certified.value, certified.digest)
+            self._spreads[certified.digest] = spread
+        return spread
+
+    def circle_of(self, tip: Certified, name: str) -> frozenset[str]:
+        """With whom a member exchanges signs of life: whom it watches, and who watches it."""
+        circles = self._circles.get(tip.digest)
+        if circles is None or name not in circles:
+            watched = {peer: routing.watchers(tip.value, peer) for peer in self.named}
+            circles = {peer: set(watched[peer]) for peer in self.named}
+            for peer, watchers in watched.items():
+                for watcher in watchers:
+                    circles.setdefault(watcher, set()).add(peer)
+            self._circles = {tip.digest: circles}
+        return frozenset(circles[name])
 
     # ---- time
 

@@ -183,3 +183,34 @@ def test_admissions_that_expire_while_the_coordinator_is_dead_end_no_run_and_let
 
     swarm.run(scene())
     crowd.check_equal()
+
+
+@pytest.mark.failure_mode(35)
+def test_fifty_identities_that_cost_nothing_have_no_vote_and_little_weight_and_the_run_goes_on(
+    tmp_path: Path,
+) -> None:
+    with Swarm(seed=43, keyed=True, run=None) as swarm:
+        operator = swarm.identity(0)
+        genesis = tiny_genesis(rounds=1000, round={"chunk": 4096}).model_copy(
+            update={"operator_root": operator.peer_id}
+        )
+        crowd = Crowd(swarm, tmp_path, genesis, operator=operator)
+        founders = {seat.host.peer_id for seat in crowd.seats}
+        first = crowd.seats[0]
+
+        async def scene() -> None:
+            await crowd.until(lambda: 1 in first.digests(), MINUTES)
+            for _ in range(50):
+                crowd.join(seat=False)
+            await crowd.until(lambda: len(chain_of(first)[-1].value.roster) >= 50, MINUTES)
+            number = max(first.digests())
+            await crowd.until(lambda: number + 1 in first.digests(), MINUTES)
+
+        swarm.run(scene())
+        crowd.check_equal()
+        for certified in chain_of(first):
+            value = certified.value
+            assert {elector.peer for elector in value.electorate} == founders
+            weight = sum(entry.weight for entry in value.roster)
+            strangers = sum(entry.weight for entry in value.roster if entry.peer not in founders)
+            assert 3 * strangers <= weight

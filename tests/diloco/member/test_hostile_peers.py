@@ -81,7 +81,7 @@ async def begin_with_a_liar(crowd: Fleet, *, seated: bool = False) -> tuple[Post
     honest = list(crowd.posts)
     liar = await crowd.add(seated=seated)
     crowd.begin()
-    await crowd.until(lambda: honest[0].round >= 1)
+    await crowd.until(lambda: honest[0].member.ledger.get(0) is not None)
     assert liar.task is not None
     liar.task.cancel()
     liar.task = None

@@ -7,7 +7,7 @@ import pytest
 
 from diloco.reduce.messages import Header
 from diloco.rounds.certificate import Certified
-from diloco.rounds.events import Arrived, EvidenceCame, Note
+from diloco.rounds.events import Arrived, EvidenceCame, Note, Reduce
 from diloco.rounds.evidence import Proof, check, contradiction
 from diloco.rounds.machine import advance
 from diloco.rounds.statements import Close, Evidence, Pass, Proposal, Ready, Vote
@@ -266,3 +266,22 @@ def test_evidence_against_one_who_has_no_seat_is_not_kept() -> None:
     assert isinstance(proof, Proof)
     swarm.feed("anna", EvidenceCame(proof))
     assert swarm.accusations == [] and not swarm.nodes["anna"].state.evidence
+
+
+def test_who_restarts_signs_no_chunk_again_in_an_attempt_that_it_had_promised() -> None:
+    swarm = Swarm(FIVE, rounds=2)
+    leader = leads(swarm, 0)
+    owner = next(name for name in FIVE if name != leader)
+    swarm.run(when=lambda: swarm.nodes[owner].state.plan is not None)
+    proposal = swarm.nodes[owner].state.proposal
+    assert proposal is not None
+    swarm.kill(owner)
+    swarm.restart(owner)
+    state = swarm.nodes[owner].state
+    assert state.recovered == 0 and state.promised == 0
+    after, effects = advance(state, Arrived(proposal), swarm.now)
+    assert after.plan is not None, "it may still vote in this attempt"
+    assert not [effect for effect in effects if isinstance(effect, Reduce)]
+    swarm.run(until=600)
+    assert all(node.state.finished for node in swarm.nodes.values())
+    swarm.check()

@@ -239,3 +239,16 @@ def test_a_value_with_chunks_that_nobody_gave_is_none() -> None:
     ):
         with pytest.raises(ValueError, match="chunks"):
             planning.make_value(swarm.rules, state.value, state.tip.digest, plan, 0, chunks)
+
+
+def test_a_leader_that_is_ready_last_and_late_does_not_leave_itself_out() -> None:
+    swarm = Swarm(FIVE[:3], rounds=2)
+    leader = swarm.nodes["anna"].state.leader(0)
+    swarm.train_time = lambda name, r: 30.0 if name == leader else 1.0
+    for name in FIVE[:3]:
+        swarm.restart(name)
+    swarm.run(when=lambda: swarm.nodes[leader].state.said == 0)
+    assert set(swarm.nodes[leader].state.readys) == set(FIVE[:3])
+    swarm.run(until=swarm.now + 5)
+    (first,) = swarm.nodes[leader].disk.chain[1:2]
+    assert first.attempt == 0 and leader in [entry.peer for entry in first.value.roster]

@@ -203,3 +203,11 @@ def test_who_did_not_show_what_it_had_averaged_owns_nothing() -> None:
     assert set(
         plan(before("abc", unproven=tuple(Unproven(peer=peer, rounds=3) for peer in "abc")), readys).owners
     ) == {"a", "b", "c"}
+
+
+def test_who_lost_its_vote_record_owns_no_chunk_unless_nobody_else_contributes() -> None:
+    lost = ready(lost_record=True)
+    made = plan(before("abcd"), {**dict.fromkeys("abc", ready()), "d": lost})
+    assert set(made.owners) == set("abc") and weights(made)["d"] > 0
+    alone = plan(before("abcd"), {**dict.fromkeys("abc", ready(tokens=0)), "d": lost})
+    assert set(alone.owners) == {"d"}

@@ -2,8 +2,10 @@
 
 import pytest
 
+from diloco.rounds.planning import leaders
 from diloco.rounds.routing import FAN, FEW, WATCHERS, Spread, hearers, voters, watchers
 from diloco.rounds.statements import Elector, Ghost, Value
+from tests.diloco.rounds.swarm import Swarm
 
 
 def value(seats: range, members: range, ghosts: range = range(0)) -> Value:
@@ -42,9 +44,10 @@ def test_another_value_has_another_tree() -> None:
 def test_in_a_small_run_everybody_hears_what_is_undecided() -> None:
     few, many = value(range(4), range(4, FEW)), value(range(31), range(31, 100))
     known = {f"p{n}" for n in range(FEW)}
-    assert hearers(few, known) == known
-    assert hearers(few, known | {"one more"}) == voters(few)
-    assert hearers(many, {f"p{n}" for n in range(100)}) == voters(many)
+    rules = Swarm(("p0",)).rules
+    assert hearers(rules, few, "p1", known, 0) == known - {"p1"}
+    assert hearers(rules, few, "p1", known | {"one more"}, 0) == voters(few) - {"p1"}
+    assert hearers(rules, many, "p1", {f"p{n}" for n in range(100)}, 0) == voters(many) - {"p1"}
 
 
 def test_a_voter_watches_all_voters_and_any_other_member_a_few() -> None:
@@ -61,3 +64,12 @@ def test_who_is_watched_by_whom_hardly_changes_with_the_electorate() -> None:
     kept = [watchers(tip, f"p{n}") & watchers(after, f"p{n}") for n in range(32, 100)]
     assert all(len(each) >= WATCHERS - 2 for each in kept)
     assert sum(map(len, kept)) > 0.9 * WATCHERS * len(kept)
+
+
+def test_a_voter_tells_all_voters_and_any_other_member_those_who_lead() -> None:
+    rules, tip = Swarm(("p0",)).rules, value(range(31), range(31, 100))
+    order = leaders(rules, tip)
+    known = {f"p{n}" for n in range(100)}
+    assert hearers(rules, tip, "p3", known, 5) == voters(tip) - {"p3"}
+    assert hearers(rules, tip, "p40", known, 0) == {order[0], order[1]}
+    assert hearers(rules, tip, "p40", known, 30) == {order[30], order[0]}

@@ -101,3 +101,17 @@ def test_a_voter_without_its_vote_record_says_why_it_abstains() -> None:
     swarm.run(until=swarm.now + 300)
     assert all(node.state.finished for node in swarm.nodes.values())
     assert not swarm.nodes["carl"].state.abstains
+
+
+def test_who_misses_a_quorum_says_when_it_will_ask_for_a_reset_and_then_that_it_has() -> None:
+    swarm = Swarm(FIVE[:3], rounds=6)
+    swarm.run(when=lambda: all(node.state.round == 2 for node in swarm.nodes.values()))
+    for name in FIVE[1:3]:
+        swarm.kill(name)
+    swarm.run(until=swarm.now + 100)
+    words = words_of(swarm, "anna")
+    assert words.reason == "quorum" and words.until is not None
+    assert 0 < words.until - swarm.now < swarm.timing.lost.total_seconds()
+    swarm.run(until=words.until + 2)
+    words = words_of(swarm, "anna")
+    assert words.until is None and "1 voters have asked for a reset" in words.sentence

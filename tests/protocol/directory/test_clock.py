@@ -40,5 +40,15 @@ async def test_a_node_whose_clock_is_an_hour_off_sees_and_is_seen_with_a_warning
     assert abs(right.now() - time.time()) < 2  # the right ones stay where they are
 
 
+async def test_a_record_from_before_the_clock_was_corrected_bars_no_later_one(swarm: Swarm) -> None:
+    """It was issued an hour ahead, so that no peer took it: the node would be unknown for an hour."""
+    right = await swarm.start()
+    wrong = await swarm.start(bootstrap=right.multiaddrs)
+    me = swarm.identities[wrong]
+    wrong._published["members"] = made(me, lambda: time.time() + HOUR)
+    await wrong.publish(made(me, wrong.now), shelf="members")
+    assert me.peer_id in await seen_by(right, 1)
+
+
 def made(identity: Identity, now: Callable[[], float]) -> Sealed[PeerRecord]:
     return record(identity, run=RUN, now=now())

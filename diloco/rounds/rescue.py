@@ -1,0 +1,43 @@
+"""Whether a coordinator may begin a new epoch by itself: the pure part of rule 15.
+
+Those who ask see no way to a decision. That is not enough: the others may be a quorum on the other side of a cut.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from diloco.rounds.state import State
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is to become of the wishes for a reset.
+
+    Attributes:
+        grant: Whether a coordinator may give it by itself; else a person has to decide.
+        sentence: Why.
+    """
+
+    grant: bool
+    sentence: str
+
+
+def judge(state: State, renewed: Collection[str]) -> Verdict | None:
+    """Judge the wishes for a reset that a member holds; None where there are none.
+
+    Args:
+        state: The machine's state of the member beside the coordinator.
+        renewed: Peers whose directory record was renewed within ``lost_after``: they live, wherever they are.
+    """
+    voters = [elector.peer for elector in state.value.electorate]
+    asking = [peer for peer in voters if peer in state.asks]
+    if not asking:
+        return None
+    have = f"{len(asking)} of {len(voters)} voters ask for a reset in round {state.round}"
+    if 3 * len(asking) < len(voters):
+        return Verdict(False, f"{have}, fewer than a third: the others may go on without them.")
+    alive = [peer for peer in voters if peer not in state.asks and peer in renewed]
+    if alive:
+        names = ", ".join(peer[-6:] for peer in alive[:4]) + (" and others" if len(alive) > 4 else "")
+        return Verdict(False, f"{have}, but {names} live and do not ask: they may go on without them.")
+    return Verdict(True, f"{have}, and nothing is heard of the others.")

@@ -1,0 +1,1 @@
+"""On the path of a process whose wall clock is to be wrong."""

@@ -1,0 +1,139 @@
+"""Rows of docs/failure-modes.md that need many members, and schedules that no real network would give."""
+
+from typing import Any
+
+import pytest
+
+from diloco.rounds.state import Timing
+from diloco.rounds.statements import Vote
+from tests.sim.judge import Judge
+from tests.sim.process import Process
+from tests.sim.scenes import Steering
+from tests.sim.setting import Shape
+from tests.sim.world import World
+
+
+def ways(some: list[Process], others: list[Process]) -> set[tuple[str, str]]:
+    pairs = {(a.name, b.name) for a in some for b in others}
+    return pairs | {(b, a) for a, b in pairs}
+
+
+def begun(shape: Shape, seed: int, judge: Judge | None = None) -> World:
+    """A run that has decided its first round."""
+    world = World(shape, seed, judge or Judge())
+    assert world.run(until=60.0, when=lambda: all(p.tip.value.round >= 0 for p in world.processes))
+    return world
+
+
+def tie_breaker(world: World) -> Process:
+    newest = max((p.tip for p in world.processes), key=lambda tip: tip.value.round)
+    return world.process(newest.value.tie_breaker)
+
+
+@pytest.mark.failure_mode(11, 31)
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("minority", (1, 2))
+def test_cut_in_two_only_one_side_commits_and_the_other_follows_after_healing(
+    minority: int, seed: int
+) -> None:
+    world = begun(Shape(voters=4), seed)
+    world.run(until=world.now + 0.2 * seed)
+    breaker = tie_breaker(world)
+    weak = [p for p in world.processes if p is not breaker][:minority]
+    strong = [p for p in world.processes if p not in weak]
+    for process in weak:
+        process.disturbed = float("inf")
+    cut = ways(strong, weak)
+    world.troubled = True
+    world.links.cut(cut)
+    world.run(until=world.now + 1.0)  # what was on its way arrives
+    weak_round = max(p.tip.value.round for p in weak)
+    fresh = world.add("v90", seated=True)
+    world.links.cut(ways([fresh], strong))
+    world.run(until=world.now + 30.0)
+    assert max(p.tip.value.round for p in weak) == weak_round, "the side without a quorum decides nothing"
+    assert min(p.tip.value.round for p in strong) > weak_round + 5
+    assert fresh.tip.value.round <= weak_round
+    world.links.calm()
+    everyone = {p.name for p in world.processes}
+
+    def together() -> bool:
+        tips = {p.tip.digest for p in world.processes}
+        return len(tips) == 1 and {e.peer for e in fresh.tip.value.electorate} == everyone
+
+    assert world.run(until=world.now + 120.0, when=together)
+
+
+@pytest.mark.failure_mode(15)
+@pytest.mark.parametrize("seed", range(3))
+def test_members_that_start_apart_and_hear_late_are_in_nearly_every_round(seed: int) -> None:
+    world = World(Shape(voters=8, train=8.0, timing=Timing()), seed, Judge())
+    for process in world.processes:  # each starts anew, somewhen within three seconds
+        process.kill()
+        world.at(3.0 * world.random.random(), process.boot_up, process.boot)
+    world.links.late, world.links.late_by = 0.2, 3.0
+    rounds = 40
+    assert world.run(until=rounds * 60.0, when=lambda: world.newest[1] >= rounds - 1)
+    chain = max((p.disk.chain for p in world.processes), key=len)
+    whole = sum(len(certified.value.roster) == 8 for certified in chain[1:])
+    assert whole >= 0.95 * rounds
+
+
+@pytest.mark.failure_mode(30)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_leader_that_certifies_alone_and_sleeps_follows_when_it_wakes(seed: int) -> None:
+    judge = Steering()
+    world = World(Shape(voters=5), seed, judge)
+
+    def only_the_leader_hears_votes(process: Process, body: Any) -> None:
+        if isinstance(body, Vote):
+            assert process.state is not None
+            leader = process.state.leader(body.attempt)
+            process.hearers = lambda: set() if process.name == leader else {leader}  # type: ignore[method-assign]
+
+    judge.before = only_the_leader_hears_votes
+    assert world.run(until=60.0, when=lambda: (0, 0) in judge.decided)
+    (leader,) = [p for p in world.processes if p.tip.value.round == 0]
+    leader.pause()
+    judge.before = lambda process, body: None
+    for process in world.processes:
+        vars(process).pop("hearers", None)
+    others = [p for p in world.processes if p is not leader]
+    assert world.run(until=120.0, when=lambda: all(p.tip.value.round >= 0 for p in others))
+    assert {p.disk.chain[1].digest for p in others} == {judge.decided[0, 0]}
+    leader.resume()
+    goal = world.newest[1] + 2
+    assert world.run(until=200.0, when=lambda: all(p.tip.value.round >= goal for p in world.processes))
+
+
+@pytest.mark.failure_mode(35)
+@pytest.mark.parametrize("seed", (0,))
+def test_fifty_free_identities_get_no_vote_and_little_weight(seed: int) -> None:
+    judge = Judge()
+    world = begun(Shape(voters=5, bandwidth=1e8), seed, judge)
+    for number in range(50):
+        world.at(
+            world.now + 2.0 * world.random.random(), lambda n: world.add(f"w{n:03}", seated=False), number
+        )
+    goal = world.newest[1] + 6
+    assert world.run(until=300.0, when=lambda: world.newest[1] >= goal)
+    chain = max((p.disk.chain for p in world.processes), key=len)
+    seats = [f"v{i:02}" for i in range(5)]
+    assert all([e.peer for e in certified.value.electorate] == seats for certified in chain)
+    assert len(chain[-1].value.members) == 50
+    together = [entry for certified in chain for entry in certified.value.roster if entry.peer not in seats]
+    assert {entry.peer for entry in together} == set(chain[-1].value.members), (
+        "they contribute; the judge weighs them"
+    )
+    assert not judge.lost_steps
+
+
+@pytest.mark.failure_mode(39)
+@pytest.mark.parametrize("seed", range(5))
+def test_all_members_that_drain_in_one_second_stop_cleanly(seed: int) -> None:
+    world = begun(Shape(voters=5, others=1), seed)
+    for process in world.processes:
+        world.at(world.now + world.random.random(), process.drain)
+    assert world.run(until=world.now + 30.0, when=lambda: all(p.left for p in world.processes))
+    tips = {p.tip.digest for p in world.processes}
+    assert len(tips) <= 2, "who left first may lack the last value"
