@@ -8,14 +8,14 @@ in each round, whatever the size. ``busy`` is 1,000 members of which 20 are repl
 from tests.bench.measurement import Measurement
 from tests.sim.crowd import grow
 
-ROUNDS = 20
+ROUNDS_EACH = 20
 
 
 def run() -> Measurement:
     """Measure; takes about three minutes."""
     figures: dict[str, float] = {}
     for members in (10, 100, 1000):
-        grown = grow(members, rounds=ROUNDS, replaced=1)
+        grown = grow(members, rounds=ROUNDS_EACH, replaced=1)
         figures[f"bytes_per_member_and_round_{members}"] = grown.bytes_per_member_round
         figures[f"signs_of_life_bytes_{members}"] = grown.signs_of_life
         figures[f"contributions_in_time_{members}"] = grown.everyone
