@@ -10,6 +10,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # More words for the command that a target runs: `make demo ARGS="--rounds 12"`, `make test ARGS="tests/protocol -k tls"`.
 ARGS ?=
+# Simulated runs: how many seeds, or one of them with its story.
+SEEDS ?= 200
+SEED ?=
 # One benchmark (`codec_int8`) or one area (`codec`).
 ONLY ?=
 
@@ -60,7 +63,7 @@ eval-toploc: setup ## Show on a real model what proofs of inference detect (45 m
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.eval.toploc $(ARGS)
 
 sim: setup ## Simulated runs under random faults (SEEDS=200, or SEED=17 for one with its story)
-	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200)) $(ARGS)
+	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
 soak: setup ## Run the slow suites
 	$(BIN)/python -m pytest -m soak $(ARGS) || { status=$$?; test $$status -eq 5 && echo "There is no slow suite yet."; }

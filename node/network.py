@@ -11,6 +11,7 @@ from diloco.member.admission import Admission, read_admission
 from diloco.member.setting import Emit
 from node.gossip import NodeGossip
 from node.machine import software_version
+from node.newcomers import Newcomers
 from node.remembered import Remembered
 from node.ways import Ways, outward
 from protocol.directory import DataPlane, Directory, PeerRecord, RelayService
@@ -89,6 +90,7 @@ class Network:
         self.boot = secrets.token_bytes(16)
         self._folder, self._emit = folder, emit
         self._remembered = Remembered(folder)
+        self._known_newcomers = Newcomers()
         self._listen, self._directory_port, self._announce = listen, directory_port, announce
         self._tls = make_certificate(identity.peer_id)
         self.endpoint = Endpoint(
@@ -289,24 +291,42 @@ class Network:
             await asyncio.sleep(_LOOK.total_seconds())
 
     async def look(self) -> None:
-        """Read the records once: learn certificates and addresses."""
+        """Read the records once: learn certificates and addresses, forget newcomers that are gone."""
         assert self.directory is not None
+        now = asyncio.get_running_loop().time()
         members = await self.directory.records("members")
-        remembers = asyncio.get_running_loop().time() < self._remember_until
+        remembers = now < self._remember_until
         before = self.members if remembers else {}
         self.members = before | {r.sender: r.message for r in members if self._ours(r)}
         self._look_for_twin(self.members.get(self.me))
         newcomers = await self.directory.records("newcomers", tolerance=timedelta(minutes=1))
         self.newcomers = {r.sender: r.message for r in newcomers if r.sender != self.me}
-        for record in (*self.newcomers.values(), *self.members.values()):
-            if record.peer != self.me and record.certificate_pem:
+        for peer, record in (self.newcomers | self.members).items():
+            if peer != self.me and record.certificate_pem and self._has_place_for(peer, now):
                 with suppress(NodeError, ValueError):
                     control, bulk = await self.ways.addresses(self.directory, record)
-                    self.trust.learn(record.peer, record.certificate_pem, control, bulk=bulk)
+                    self.trust.learn(peer, record.certificate_pem, control, bulk=bulk)
+        for peer in () if remembers else self._known_newcomers.gone(now):
+            self.trust.forget(peer)
+            await self.ways.forget(self.directory, peer)
+            self._known_newcomers.remove(peer)
         if self.gossip is not None:
             self.gossip.learn(self.members.values(), self.banned)
         self._remembered.keep_peers([each for record in self.members.values() for each in record.multiaddrs])
         self._remembered.keep_relays(self._known_relays())
+
+    def _has_place_for(self, peer: PeerId, now: float) -> bool:
+        """Whether a peer with a record may be learned: any member, and so many newcomers."""
+        if peer in self.members and self._operator is not None:
+            self._known_newcomers.remove(peer)
+            return True
+        if peer not in self._known_newcomers:
+            if self.trust.find(peer) is not None:
+                return True  # it was a member
+            if peer not in self.members and self._known_newcomers.full:
+                return False
+        self._known_newcomers.see(peer, now)
+        return True
 
     # ---- ways
 

@@ -8,6 +8,7 @@ from typing import Any
 from diloco.member.setting import Emit
 from protocol.directory import Directory, PeerRecord
 from protocol.paths import Offer, Standing, Way, candidates, stand
+from protocol.paths.tunnel import PLANES
 from protocol.trust import Trust
 from protocol.units import Address, PeerId
 
@@ -33,7 +34,7 @@ class Ways:
         self._outward, self._announced, self._wanted = outward, announced, wanted
         self.standing = Standing()
         self._taken: dict[tuple[PeerId, str], Way] = {}
-        self._tunnels: dict[PeerId, tuple[Address, Address]] = {}
+        self._tunnels: dict[PeerId, dict[str, Address]] = {}
         self._said: dict[tuple[PeerId, str], float] = {}
 
     def begin_anew(self) -> None:
@@ -73,17 +74,32 @@ class Ways:
         best = candidates(self.standing, offer)
         direct = tuple(each for each in best if each is not None)
         if len(direct) == len(best):
-            self._tunnels.pop(record.peer, None)
+            await self.forget(directory, record.peer)
             return direct, ()
-        tunnel = self._tunnels.get(record.peer)
-        if tunnel is None:
-            control = await directory.tunnel(record.peer, "control")
-            tunnel = self._tunnels[record.peer] = (control, await directory.tunnel(record.peer, "bulk"))
-        return (*direct, tunnel[0]), (*direct, tunnel[1])
+        tunnel = self._tunnels.setdefault(record.peer, {})
+        for plane in PLANES:
+            if plane not in tunnel:
+                tunnel[plane] = await directory.tunnel(record.peer, plane)
+        return (*direct, tunnel["control"]), (*direct, tunnel["bulk"])
+
+    async def forget(self, directory: Directory, peer: PeerId) -> None:
+        """Closes the tunnel to a peer, if there is one; connections under way go on.
+
+        Raises:
+            NodeError: ``E-DIR-003`` if the directory died.
+        """
+        if peer in self._tunnels:
+            await directory.forget_tunnel(peer)
+            self._tunnels.pop(peer, None)
+        for plane in PLANES:
+            self._taken.pop((peer, plane), None)
+            self._said.pop((peer, plane), None)
 
     def on_tunnel(self, event: dict[str, Any]) -> None:
         """The directory says that a tunnel opened, or could not."""
         peer, plane = PeerId(event["peer"]), event["plane"]
+        if peer not in self._tunnels:
+            return  # it was forgotten meanwhile
         if event["event"] == "way":
             way = Way(event["way"])
             if self._taken.get((peer, plane)) is not way:

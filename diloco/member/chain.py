@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from diloco.member.messages import AskLedger
-from diloco.member.setting import Setting
+from diloco.member.setting import Setting, anchor_of
 from diloco.rounds.certificate import Certified
 from diloco.rounds.delta import apply_delta, encode_delta
 from diloco.rounds.proofs import Proofs
@@ -46,6 +46,10 @@ class Chain:
     def tip(self) -> Certified | None:
         """The newest certified value here."""
         return self.ledger.tip()
+
+    def readmitted(self, raw: bytes) -> None:
+        """This node's admission was renewed: the anchor that it names, if any, is newer."""
+        self.anchor = anchor_of(raw, self._setting.genesis, self._setting.me) or self.anchor
 
     def signed_by_root(self, certified: Certified) -> bool:
         """Whether the root key itself signed a start record or a reset."""

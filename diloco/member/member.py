@@ -1,11 +1,10 @@
 """One member of a run: feeds the round machine with what happens, and carries out what it asks for."""
 
 import asyncio
-from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from diloco.member.accusing import Accusing
 from diloco.member.applying import Applying
 from diloco.member.auditing import Auditing
 from diloco.member.beginning import begin
@@ -13,10 +12,13 @@ from diloco.member.chain import Chain
 from diloco.member.entrance import Entrance
 from diloco.member.exchange import Exchange
 from diloco.member.findings import Findings
+from diloco.member.following import Following
+from diloco.member.forking import Forking
 from diloco.member.holding import Holding
 from diloco.member.leaving import leave
 from diloco.member.messages import Heartbeat
 from diloco.member.news import News
+from diloco.member.obeying import Obeying
 from diloco.member.outer import Outer
 from diloco.member.outgoing import Outgoing
 from diloco.member.presence import Presence
@@ -24,8 +26,8 @@ from diloco.member.promising import Promising
 from diloco.member.reception import Reception
 from diloco.member.repairing import Repairing
 from diloco.member.restoring import Restoring
-from diloco.member.setting import REPEAT, TICK, Setting, Tasks, Trainer, anchor_of, order_right
-from diloco.member.telling import Telling, belongs
+from diloco.member.setting import REPEAT, TICK, Setting, Tasks, Trainer
+from diloco.member.telling import Telling
 from diloco.member.training import Training
 from diloco.outer_state import OuterState
 from diloco.reduce.contribution import Frozen
@@ -38,21 +40,16 @@ from diloco.rounds.events import (
     CatchUp,
     Commit,
     Contribution,
-    Decision,
     Effect,
     Event,
-    EvidenceCame,
     Fetch,
     Gone,
     Halt,
     Note,
-    OrderCame,
     Persist,
     Reduce,
     Renew,
-    ResetCame,
     Resync,
-    RivalCame,
     Say,
     Seen,
     Stop,
@@ -62,10 +59,10 @@ from diloco.rounds.events import (
 from diloco.rounds.evidence import Proof
 from diloco.rounds.machine import advance
 from diloco.rounds.state import State
-from diloco.rounds.statements import Decided, Lease, Order, Ready, Vote
-from diloco.rounds.waiting import Waiting, waiting
+from diloco.rounds.statements import Decided, Lease, Order, Ready
+from diloco.rounds.waiting import Waiting
 from diloco.store.checkpoints import Checkpoints
-from diloco.store.ledger import Ledger, to_message
+from diloco.store.ledger import Ledger
 from diloco.store.reduced import ReducedStore
 from protocol.envelope import Sealed
 from protocol.errors import Code, NodeError
@@ -73,7 +70,6 @@ from protocol.units import PeerId
 from shardcast.service import Service, attach
 from shardcast.shelf import Shelf
 
-_MOST_ASKED = 3  # peers that are asked for certificates at the same time
 _EARLY = 64  # events that wait for a member which is still finding chain and state
 
 
@@ -103,19 +99,29 @@ class Member:
         self._entrance = Entrance(setting)
         deadline = setting.genesis.sections.deadline
         self.presence = Presence(
-            setting, interval=deadline.heartbeat, silence=deadline.silence, listener=self
-        )
+            setting, interval=deadline.heartbeat, silence=deadline.silence, listener=self,
+            circle=lambda: self.outgoing.circle(), expects=lambda peer: self.outgoing.expects(peer),
+        )  # fmt: skip
         self.outgoing = Outgoing(
             setting, self._tasks, self._chain,
-            dead=lambda peer: peer in self.presence.dead, attempt=self._attempt_of_others, state=lambda: self.state,
+            dead=lambda peer: peer in self.presence.dead, attempt=lambda: self.presence.attempt_in(self.place),
+            state=self._state,
         )  # fmt: skip
+        self._accusing = Accusing(setting, self.ledger, self.outgoing, state=self._state, post=self.post)
+        self._forking = Forking(setting, self._chain, self.outgoing, state=self._state, post=self.post)
+        self._following = Following(
+            setting, self._tasks, self._chain, self._forking, self.presence, state=self._state, post=self.post
+        )
+        self._obeying = Obeying(
+            setting, self._chain, self._following, self.outgoing, state=self._state, post=self.post
+        )
         self._findings = Findings(setting, state=self._now, post=self.post)
         self._auditing = Auditing(
-            setting, self._tasks, self._findings, self.presence, self.outgoing, state=lambda: self.state
+            setting, self._tasks, self._findings, self.presence, self.outgoing, state=self._state
         )
         self._exchange = Exchange(
             setting, self._holding, self.presence, self.outgoing, self._findings, self._auditing,
-            state=self._now, post=self.post, accused=self.accused,
+            state=self._now, post=self.post, accused=self._accusing.accused,
         )  # fmt: skip
         self._outer = Outer(
             setting, self._tasks, trainer, self._training, self._holding, applying, self._restoring,
@@ -126,7 +132,7 @@ class Member:
         Reception(
             setting.endpoint, self._holding, self._chain, self.presence, self._exchange, self._auditing, self
         )
-        self._news = News(setting, self._tasks, self)
+        self._news = News(setting, self._tasks, self, self._accusing)
         setting.endpoint.handle(self._news.on_evidence)
         self._promising = Promising(self.ledger.save_promise, self._say, self._abstain)
         self.state: State | None = None
@@ -136,8 +142,8 @@ class Member:
         self.banned = asyncio.Event()
         self.superseded = asyncio.Event()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._recall_evidence()
-        self._asking: set[PeerId] = set()
+        for proof in self._accusing.recall():
+            self._news.remember(proof)
 
     # ---- life
 
@@ -153,8 +159,7 @@ class Member:
             self._tasks.spawn(self._repeat(), "repeating")
             self.started.set()
             while not self.left.is_set():
-                event = await self._events.get()
-                self._take(event)
+                self._take(await self._events.get())
         finally:
             await self._training.close()
             await self._holding.abandon()
@@ -166,9 +171,7 @@ class Member:
 
     def take_admission(self, raw: bytes) -> None:
         """This node's admission was renewed; its anchor is newer, too."""
-        anchor = anchor_of(raw, self.setting.genesis, self.setting.me)
-        if anchor is not None:
-            self._chain.anchor = anchor
+        self._chain.readmitted(raw)
         if self.state is not None:
             self.state = replace(self.state, admission=raw)
 
@@ -176,7 +179,7 @@ class Member:
         """Leave in good order, within the genesis' bound, and end ``run``."""
         self.setting.emit("drain.begin", round=self.state.round if self.state else -1)
         await leave(
-            self.setting, self.presence, self._training, self._outer, state=lambda: self.state, post=self.post
+            self.setting, self.presence, self._training, self._outer, state=self._state, post=self.post
         )
         self.left.set()
         self.post(Tick())
@@ -206,90 +209,11 @@ class Member:
         Raises:
             NodeError: It is a start record, which this member waits for, and does not hold.
         """
-        if self.state is None:
-            if self.ledger.tip() is None and message.start:
-                self.ledger.append(self._chain.read(None, message))
-            return
-        if message.previous and message.previous != self.state.tip.digest:
-            if (message.epoch, message.round) > (self.state.epoch, self.state.round):
-                self.catch_up(sender)
-            else:
-                self._compare(self.state, message)
-            return
-        try:
-            certified = self._chain.read(self.state.tip, message)
-            self.post(self._event_of(certified))
-        except NodeError as error:
-            if error.code != Code.RND_CHAIN:
-                self.setting.emit("decided.refused", code=str(error.code), reason=error.sentence)
-            else:  # older or newer than the tip: no news, unless it shows that the chain has forked
-                self._compare(self.state, message)
-
-    async def _look_for_fork(self, peer: PeerId) -> None:
-        """A peer's chain does not follow this one: see where they part."""
-        state = self.state
-        with suppress(NodeError, ValueError):
-            if state is not None and (rival := await self._chain.fork_at(peer, state.tip)) is not None:
-                self.post(RivalCame(rival))
-
-    def _compare(self, state: State, message: Decided) -> None:
-        with suppress(NodeError, ValueError):
-            rival = self._chain.rival(state.tip, message)
-            if rival is not None and not state.halted:
-                self.post(RivalCame(rival))
-
-    def _halt(self, reason: str, rival: Certified) -> None:
-        """Keep both sides of a fork and show them to everyone."""
-        self.ledger.keep_rival(rival)
-        mine = self.ledger.origin() if rival.start else self.ledger.get(rival.value.round)
-        self.setting.emit(
-            "halted", code=str(Code.RND_FORKED), reason=reason, epoch=rival.value.epoch,
-            round=rival.value.round, rival=rival.digest.hex(), mine=mine.digest.hex() if mine else "",
-        )  # fmt: skip
-        for side in (rival, mine):
-            if side is not None:
-                self.outgoing.tell_everyone(self.outgoing.seal(to_message(side)))
+        self._following.decided(message, sender)
 
     def ordered(self, sealed: Sealed[Order]) -> None:
         """The operator's order came; anyone may pass it on."""
-        setting = self.setting
-        right = order_right(sealed, setting.run, setting.genesis.operator, verifier=setting.endpoint.verifier)
-        if self.state is None or right is None or right.expired(setting.wall()):
-            return
-        if sealed.message.number > self.state.value.order_number:
-            self.post(OrderCame(sealed))
-
-    def accused(self, proof: Proof) -> None:
-        """Verified evidence against a member came."""
-        self.post(EvidenceCame(proof))
-
-    def concerns(self, peer: str) -> bool:
-        """Whether a peer has or may get a place in the run."""
-        state = self.state
-        known = (
-            set() if state is None else {e.peer for e in state.value.electorate} | set(state.value.members)
-        )
-        return peer in known or peer in set(self.setting.peers())
-
-    def keep(self, proof: Proof, by: PeerId) -> None:
-        """Evidence is new here: it outlives this process, and what this member has found out is told to all."""
-        try:
-            self.ledger.keep_evidence(proof.evidence)
-        except NodeError as error:
-            self.setting.emit("evidence.lost", code=str(error.code), reason=error.sentence)
-        if by == self.setting.me and self.state is not None:
-            self.outgoing.tell_everyone(self.outgoing.seal(proof.evidence))
-
-    def _recall_evidence(self) -> None:
-        """What was found out before this process began still costs the seat."""
-        for raw in self.ledger.evidence():
-            try:
-                proof = self.setting.rules.check_evidence(raw)
-            except NodeError as error:
-                self.setting.emit("evidence.lost", code=str(error.code), reason=error.sentence)
-                continue
-            self._news.remember(proof)
-            self.accused(proof)
+        self._obeying.ordered(sealed)
 
     @property
     def evidence(self) -> tuple[Proof, ...]:
@@ -303,9 +227,7 @@ class Member:
 
     def give_order(self, sealed: Sealed[Order]) -> None:
         """Take an order and give it to the voters; by gossip all members hear of it."""
-        self.ordered(sealed)
-        for peer in self.outgoing.voters():
-            self.outgoing.tell(peer, sealed)
+        self._obeying.give_order(sealed)
         self._news.tell_ordered(sealed)
 
     def standing(self) -> tuple[Certified, bytes]:
@@ -314,18 +236,7 @@ class Member:
         Raises:
             NodeError: ``RND_CHAIN`` when this member's own state is not there yet.
         """
-        state = self.state
-        if state is None or state.base is None:
-            raise NodeError(
-                Code.RND_CHAIN, "This node has no state from which a new epoch could begin.",
-                fix="Wait until `intellect-node status` says that it trains or waits.",
-            )  # fmt: skip
-        return self._chain.standing(state.tip, state.base)
-
-    def _event_of(self, certified: Certified) -> Event:
-        if certified.start:
-            return ResetCame(certified, root=self._chain.signed_by_root(certified))
-        return Decision(certified)
+        return self._obeying.standing()
 
     def give_reset(self, raw: bytes) -> None:
         """Take a reset and give it to all members.
@@ -333,21 +244,7 @@ class Member:
         Raises:
             NodeError: It does not follow this member's chain.
         """
-        assert self.state is not None
-        certified = self._chain.read_reset(self.state.tip, raw)
-        self.post(self._event_of(certified))
-        self.outgoing.tell_everyone(self.outgoing.seal(to_message(certified)))
-
-    def _renew(self, before: Certified, certified: Certified) -> None:
-        value = certified.value
-        self.outgoing.settle()
-        self._promising.forget()
-        self.setting.emit(
-            "reset", epoch=value.epoch, round=value.round, value=certified.digest.hex(),
-            electorate=[e.peer for e in value.electorate],
-        )  # fmt: skip
-        self._outer.renew(certified)
-        self._spread(before, certified)
+        self._obeying.give_reset(raw)
 
     def seen(self, peer: PeerId) -> None:
         """A peer is alive that was not."""
@@ -360,18 +257,6 @@ class Member:
         beat = self.presence.heard[peer]
         if (beat.epoch, beat.round) == self.place:
             self.outgoing.again(peer)
-
-    def _attempt_of_others(self) -> int:
-        beats = self.presence.heard.values()
-        return max((beat.attempt for beat in beats if (beat.epoch, beat.round) == self.place), default=0)
-
-    def circle(self) -> Collection[PeerId]:
-        """To whom this member gives signs of life unasked."""
-        return self.outgoing.circle()
-
-    def expects(self, peer: PeerId) -> bool:
-        """Whether a peer that is silent ought to give signs of life."""
-        return self.outgoing.expects(peer)
 
     def gone(self, peer: PeerId, why: str) -> None:
         """A peer is believed dead."""
@@ -387,10 +272,9 @@ class Member:
     # ---- effects out
 
     def _take(self, event: Event) -> None:
-        assert self.state is not None
-        before = self.state.tip
+        state = self._now()
         try:
-            self.state, effects = advance(self.state, event, self.setting.clock())
+            self.state, effects = advance(state, event, self.setting.clock())
         except (
             Exception
         ) as error:  # a mistake in the machine is not for others to use: the state is as it was
@@ -400,7 +284,7 @@ class Member:
             return
         for effect in effects:
             try:
-                self._carry_out(effect, before)
+                self._carry_out(effect, state.tip)
             except NodeError as error:
                 self._abstain(error)
         self._outer.work()
@@ -419,7 +303,6 @@ class Member:
                 self._tasks.spawn(self._exchange.fetch(value, plan), "fetch")
             case Commit(certified, spent):
                 self._commit(before, certified, spent)
-                before = certified
             case Renew(certified):
                 self._renew(before, certified)
             case Answer(peer, epoch, round_number):
@@ -429,7 +312,7 @@ class Member:
             case Resync(base):
                 self._tasks.spawn(self._outer.resync(base), "resync")
             case Halt(reason, rival):
-                self._halt(reason, rival)
+                self._forking.halt(reason, rival)
             case Stop():
                 self.setting.emit("clone", code=str(Code.ID_CLONED))
                 self.superseded.set()
@@ -441,18 +324,18 @@ class Member:
     def _abstain(self, error: NodeError) -> None:
         self.setting.emit("abstain", code=str(error.code), reason=error.sentence)
 
+    def _state(self) -> State | None:
+        return self.state
+
     def _now(self) -> State:
         assert self.state is not None
         return self.state
 
     def _say(self, body: Any) -> None:
         sealed = self.outgoing.seal(body)
-        if isinstance(body, Ready):
-            if body.commitment:
-                self._holding.frozen_for = (body.epoch, body.round)
-            self.setting.emit("ready.sent", round=body.round, attempt=body.attempt)
-        elif isinstance(body, Vote):
-            self.setting.emit("vote", round=body.round, attempt=body.attempt, value=body.value.hex())
+        if isinstance(body, Ready) and body.commitment:
+            self._holding.frozen_for = (body.epoch, body.round)
+        self._telling.said(body)
         self.post(Arrived(sealed))
         self.outgoing.say(sealed)
 
@@ -460,14 +343,9 @@ class Member:
         value = certified.value
         self.outgoing.settle()
         self._promising.forget()
-        assert self.state is not None
-        if self.state.contribution is None:
+        if self._now().contribution is None:
             self._holding.frozen = None
-        self.setting.emit(
-            "commit", epoch=value.epoch, round=value.round, attempt=certified.attempt, value=certified.digest.hex(),
-            roster=[entry.peer for entry in value.roster], tokens=value.tokens, partial_tokens=value.partial_tokens,
-            electorate=[e.peer for e in value.electorate], spent=spent,
-        )  # fmt: skip
+        self._telling.committed(certified, spent)
         self._auditing.decided(value, self._holding.signatures(value))
         self._outer.decide(certified)
         self._spread(before, certified)
@@ -475,30 +353,21 @@ class Member:
             self.setting.emit("banned", code=str(Code.RND_BANNED), round=value.round)
             self.banned.set()
 
+    def _renew(self, before: Certified, certified: Certified) -> None:
+        self.outgoing.settle()
+        self._promising.forget()
+        self._telling.renewed(certified)
+        self._outer.renew(certified)
+        self._spread(before, certified)
+
     def _spread(self, before: Certified, certified: Certified) -> None:
         """Pass a decided value on, unless most others are further already."""
-        here = (certified.value.epoch, certified.value.round + 1)
-        ahead = [(beat.epoch, beat.round) > here for beat in self.presence.heard.values()]
-        if 2 * sum(ahead) <= len(ahead):
+        if not self.presence.most_are_past((certified.value.epoch, certified.value.round + 1)):
             self._news.tell_decided(certified, self.outgoing.decided(before, certified))
 
     def catch_up(self, peer: PeerId) -> None:
         """Ask a peer that is ahead for the certificates since; few at a time, so that a silent one holds up nobody."""
-        if len(self._asking) < _MOST_ASKED and peer not in self._asking and self.state is not None:
-            self._asking.add(peer)
-            self._tasks.spawn(self._ask_for_more(peer), "catching up")
-
-    async def _ask_for_more(self, peer: PeerId) -> None:
-        try:
-            assert self.state is not None
-            for certified in await self._chain.ask(peer, self.state.tip):
-                self.post(self._event_of(certified))
-        except NodeError as error:
-            self.setting.emit("chain.refused", peer=peer, code=str(error.code), reason=error.sentence)
-            await self._look_for_fork(peer)
-        finally:
-            await asyncio.sleep(0.2)
-            self._asking.discard(peer)
+        self._following.catch_up(peer)
 
     # ---- clock and reports
 
@@ -506,15 +375,9 @@ class Member:
         while True:
             self.post(Tick())
             self._promising.retry()
-            state = self.state
-            assert state is not None
+            state = self._now()
             self._telling.phase(self.waiting(), state.round, state.attempt)
-            for peer, beat in self.presence.heard.items():
-                ahead = beat.epoch > state.epoch or (
-                    not state.halted and (beat.epoch, beat.round) > (state.epoch, state.round)
-                )
-                if ahead and peer not in self.presence.dead:
-                    self.catch_up(peer)
+            self._following.catch_up_all()
             await asyncio.sleep(TICK.total_seconds())
 
     async def _repeat(self) -> None:
@@ -524,11 +387,7 @@ class Member:
 
     def waiting(self) -> Waiting:
         """What this member does or waits for now."""
-        if self.state is None:
-            return Waiting("joining", "start", "Finding the run's chain and state.")
-        if self.state.leaving and not belongs(self.state):
-            return Waiting("draining", "acknowledgements", "Waiting for the others to have the last round.")
-        return waiting(self.state, self.setting.clock())
+        return self._telling.waiting(self.state)
 
     def heartbeat(self) -> Heartbeat | None:
         """What this member says with its signs of life."""

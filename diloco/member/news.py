@@ -94,6 +94,14 @@ class Listener(Protocol):
         """The operator's order came."""
         ...
 
+    def catch_up(self, peer: PeerId) -> None:
+        """Ask a peer for decided values."""
+        ...
+
+
+class Court(Protocol):
+    """Who takes evidence."""
+
     def concerns(self, peer: str) -> bool:
         """Whether evidence against a peer is of interest: keys of strangers cost nothing."""
         ...
@@ -106,10 +114,6 @@ class Listener(Protocol):
         """Verified evidence came."""
         ...
 
-    def catch_up(self, peer: PeerId) -> None:
-        """Ask a peer for decided values."""
-        ...
-
 
 class News:
     """A member's gossip. Make it before the endpoint has its gossip or after; used from one event loop.
@@ -118,10 +122,11 @@ class News:
         setting: The member's setting.
         tasks: Where publishing runs.
         listener: The member.
+        court: Takes evidence.
     """
 
-    def __init__(self, setting: Setting, tasks: Tasks, listener: Listener) -> None:
-        self._setting, self._tasks, self._listener = setting, tasks, listener
+    def __init__(self, setting: Setting, tasks: Tasks, listener: Listener, court: Court) -> None:
+        self._setting, self._tasks, self._listener, self._court = setting, tasks, listener, court
         self._heard: OrderedDict[bytes, None] = OrderedDict()
         self._votes: OrderedDict[tuple[PeerId, int, int, int], Sealed[Vote]] = OrderedDict()
         self.evidence: OrderedDict[str, Proof] = OrderedDict()
@@ -176,7 +181,7 @@ class News:
         proof = contradiction(first, sealed)
         if proof is not None:
             self.accuse(proof, self._setting.me)
-            self._listener.accused(proof)
+            self._court.accused(proof)
 
     def accuse(self, proof: Proof, by: PeerId) -> None:
         """Write evidence down, and publish what this member itself has found out."""
@@ -184,7 +189,7 @@ class News:
         if evidence.accused in self.evidence:
             return
         self.remember(proof)
-        self._listener.keep(proof, by)
+        self._court.keep(proof, by)
         self._setting.emit(
             "evidence", accused=evidence.accused, what=evidence.kind, sentence=proof.sentence, shown_by=by
         )
@@ -239,10 +244,10 @@ class News:
         Raises:
             NodeError: It shows nothing.
         """
-        if message.accused not in self.evidence and self._listener.concerns(message.accused):
+        if message.accused not in self.evidence and self._court.concerns(message.accused):
             proof = self._setting.rules.check_evidence(encode(message))
             self.accuse(proof, context.sender)
-            self._listener.accused(proof)
+            self._court.accused(proof)
 
     def _remember(self, digest: bytes) -> None:
         self._heard[digest] = None

@@ -1,7 +1,7 @@
 """Who is alive: heartbeats out, signs of life in, all on this member's own monotonic clock."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
@@ -21,14 +21,6 @@ class Listener(Protocol):
 
     def heartbeat(self) -> Heartbeat | None:
         """What it says now; None while there is nothing to say."""
-        ...
-
-    def circle(self) -> Collection[PeerId]:
-        """To whom it gives signs of life unasked."""
-        ...
-
-    def expects(self, peer: PeerId) -> bool:
-        """Whether a peer that is silent ought to give signs of life."""
         ...
 
     def seen(self, peer: PeerId) -> None:
@@ -56,12 +48,22 @@ class Presence:
         interval: Time between heartbeats.
         silence: How long a peer may be silent.
         listener: The member.
+        circle: To whom it gives signs of life unasked.
+        expects: Whether a peer that is silent ought to give signs of life.
     """
 
     def __init__(
-        self, setting: Setting, *, interval: timedelta, silence: timedelta, listener: Listener
+        self,
+        setting: Setting,
+        *,
+        interval: timedelta,
+        silence: timedelta,
+        listener: Listener,
+        circle: Callable[[], Collection[PeerId]],
+        expects: Callable[[PeerId], bool],
     ) -> None:
         self._setting, self._listener = setting, listener
+        self._circle, self._expects = circle, expects
         self._interval, self._silence = interval.total_seconds(), silence.total_seconds()
         self._last: dict[PeerId, float] = {}
         self._refused: dict[PeerId, int] = {}
@@ -88,6 +90,16 @@ class Presence:
     def present(self) -> list[PeerId]:
         """Peers that gave a sign of life and are not believed dead."""
         return [peer for peer in self._last if peer not in self.dead]
+
+    def attempt_in(self, place: tuple[int, int] | None) -> int:
+        """The highest attempt of a round, given as its epoch and number, that others say they are in."""
+        beats = self.heard.values()
+        return max((beat.attempt for beat in beats if (beat.epoch, beat.round) == place), default=0)
+
+    def most_are_past(self, place: tuple[int, int]) -> bool:
+        """Whether more than half of the others are further than a round, given as its epoch and number."""
+        past = [(beat.epoch, beat.round) > place for beat in self.heard.values()]
+        return 2 * sum(past) > len(past)
 
     async def on_heartbeat(self, message: Heartbeat, context: Context) -> None:
         """Take a heartbeat."""
@@ -119,7 +131,7 @@ class Presence:
                     self._beat_all(group)
                 for peer, last in list(self._last.items()):
                     if now - last > self._silence and peer not in self.dead:
-                        if self._listener.expects(peer):
+                        if self._expects(peer):
                             self.lost(peer, f"silent for {now - last:.0f} s")
                         else:  # it tells others now
                             self._forget(peer)
@@ -129,7 +141,7 @@ class Presence:
         heartbeat = self._listener.heartbeat()
         if heartbeat is None:
             return
-        circle = set(self._listener.circle())
+        circle = set(self._circle())
         asked, self._asked = self._asked - circle, set()
         for peer in circle:
             group.create_task(self._beat(peer, heartbeat))

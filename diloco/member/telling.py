@@ -1,17 +1,20 @@
-"""What a member says of itself: its phase in the event log, its heartbeat to the others."""
+"""What a member says of itself: phase, statements and decisions in the event log, its heartbeat to the others."""
 
 from diloco.member.messages import Heartbeat
 from diloco.member.setting import Setting
 from diloco.member.training import Share
+from diloco.rounds.certificate import Certified
+from diloco.rounds.events import Statement
 from diloco.rounds.leases import samples_of
 from diloco.rounds.state import State
-from diloco.rounds.waiting import Waiting
+from diloco.rounds.statements import Ready, Vote
+from diloco.rounds.waiting import Waiting, waiting
 
 _SENTENCE = 300
 
 
 class Telling:
-    """Writes a phase once per change.
+    """Writes what happens to a member, a phase once per change.
 
     Args:
         setting: The member's setting.
@@ -31,6 +34,38 @@ class Telling:
         self._setting.emit(
             "node.phase", phase=now.phase, reason=now.reason, sentence=now.sentence, until=left,
             missing=list(now.missing), round=round_number, attempt=attempt,
+        )  # fmt: skip
+
+    def waiting(self, state: State | None) -> Waiting:
+        """What a member does or waits for now; ``state`` is None before it has begun."""
+        if state is None:
+            return Waiting("joining", "start", "Finding the run's chain and state.")
+        if state.leaving and not belongs(state):
+            return Waiting("draining", "acknowledgements", "Waiting for the others to have the last round.")
+        return waiting(state, self._setting.clock())
+
+    def said(self, body: Statement) -> None:
+        """Write that a Ready or a vote goes out."""
+        if isinstance(body, Ready):
+            self._setting.emit("ready.sent", round=body.round, attempt=body.attempt)
+        elif isinstance(body, Vote):
+            self._setting.emit("vote", round=body.round, attempt=body.attempt, value=body.value.hex())
+
+    def committed(self, certified: Certified, spent: bool) -> None:
+        """Write what a round has decided, and whether this member's contribution is spent with it."""
+        value = certified.value
+        self._setting.emit(
+            "commit", epoch=value.epoch, round=value.round, attempt=certified.attempt, value=certified.digest.hex(),
+            roster=[entry.peer for entry in value.roster], tokens=value.tokens, partial_tokens=value.partial_tokens,
+            electorate=[e.peer for e in value.electorate], spent=spent,
+        )  # fmt: skip
+
+    def renewed(self, certified: Certified) -> None:
+        """Write that an epoch begins."""
+        value = certified.value
+        self._setting.emit(
+            "reset", epoch=value.epoch, round=value.round, value=certified.digest.hex(),
+            electorate=[e.peer for e in value.electorate],
         )  # fmt: skip
 
     def heartbeat(self, state: State, now: Waiting, share: Share | None, reached: int) -> Heartbeat:

@@ -103,16 +103,12 @@ def _nonce(state: State, round_number: int) -> bytes:
 
 def follow(state: State, now: float) -> Step:
     """Rule 8: Readys of higher attempts from a third of the voters move a member at once. Rule 12: another base."""
-    voters = {e.peer for e in state.value.electorate}
+    here = state.of_voters()
     if state.said >= 0:
-        higher = sorted(
-            s.message.attempt
-            for p, s in state.readys.items()
-            if p in voters and s.message.attempt > state.promised
-        )
-        if higher and 3 * len(higher) >= len(voters):
+        higher = sorted(ready.attempt for ready in here.values() if ready.attempt > state.promised)
+        if higher and 3 * len(higher) >= len(state.value.electorate):
             return adopt_and_speak(state, higher[-1], now)
-    base = roster.base_of(state.value, {p: s.message for p, s in state.readys.items()})
+    base = roster.base_of(state.value, here)
     if base is not None and state.base is not None and base != state.base and state.resynced != base:
         return replace(state, resynced=base), [Resync(base)]
     return state, []
@@ -130,15 +126,15 @@ def run_timer(state: State, now: float) -> Step:
     if state.said < 0 or state.said != state.promised:
         return state, []
     attempt = state.promised
-    ready = {p for p, s in state.readys.items() if s.message.attempt >= attempt and not s.message.lost_record}
-    if not state.is_quorum(ready):
-        return replace(state, timer=None), []
+    if not state.is_quorum(state.ready_for(attempt)):
+        return (state if state.timer is None else replace(state, timer=None)), []
     timer = state.timer
     if timer is None:
         timer = max(now, state.ready_deadline()) + state.attempt_length()
     if state.leader(attempt) in state.gone:
         timer = min(timer, max(now, state.attempt_began) + state.timing.grace.total_seconds())
-    state = replace(state, timer=timer)
+    if timer != state.timer:
+        state = replace(state, timer=timer)
     passed = attempt in state.passed and len(state.passed) <= len(state.value.electorate)
     if now >= timer or passed:
         return adopt_and_speak(state, max(attempt + 1, state.highest_seen()), now)
@@ -171,12 +167,15 @@ def lead(state: State, now: float) -> Step:
         return state, []
     if not state.votes_here or attempt <= state.recovered:
         return give_up(state, attempt, "restarted or without its vote record")
+    here = {peer: ready for peer, ready in state.of_voters().items() if ready.attempt == attempt}
+    if state.me not in here:  # its own Ready is on its way to itself
+        return state, []
+    if not planning.quorum_of(state.value, here, attempt):
+        return state, []
+    choice = planning.choose(state.rules, state.value, state.tip.digest, here)
+    if choice.kind == "free" and state.is_early(now):
+        return state, []
     listed = state.listed(attempt)
-    if state.me not in listed:  # its own Ready is on its way to itself
-        return state, []
-    if not planning.quorum_of(state.value, listed, attempt):
-        return state, []
-    choice = planning.choose(state.rules, state.value, state.tip.digest, listed)
     if choice.kind == "torn":
         state, effects = _publish_both(state, listed)
         state, more = give_up(state, attempt, "two values reported for one attempt")

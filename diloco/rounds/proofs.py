@@ -10,7 +10,7 @@ from diloco.rounds.certificate import Certified, certify
 from diloco.rounds.evidence import Proof, check
 from diloco.rounds.statements import START_ROUND, Decided, Evidence, Reset, Start, Value, Vote
 from diloco.rounds.values import parse_value, value_digest
-from protocol.delegation import authority
+from protocol.delegation import Authority, authority
 from protocol.envelope import Sealed, unseal
 from protocol.errors import Code, NodeError
 from protocol.identity import Verifier, verify
@@ -93,7 +93,7 @@ class Proofs:
             sealed = unseal(decided.start, run=self.run, expect=Reset, verifier=self.verifier)
             data, value = sealed.message.value, _parsed(sealed.message.value)
             other = Certified(value, data, value_digest(data), start=decided.start)
-            if not self._may_reset(sealed, 0) or not value.begins or value.epoch != mine.value.epoch:
+            if self._right_to_reset(sealed, 0) is None or not value.begins or value.epoch != mine.value.epoch:
                 raise NodeError(Code.RND_CHAIN, "It is no reset of this epoch.")
         elif before is None:
             raise NodeError(Code.RND_CHAIN, "The link before is not known here.")
@@ -105,33 +105,47 @@ class Proofs:
     def reset(self, tip: Certified, raw: bytes, earlier: Earlier) -> Certified:
         """Verify a reset: the operator's signature, a later epoch, a last value that the chain has.
 
+        One that a delegate signed has to end the epoch that the chain is in, whose beginning and a value of which it
+        names: only the root key goes back behind the beginning of an epoch.
+
         Raises:
             NodeError: ``RND_CHAIN`` and those of the envelope.
         """
         sealed = unseal(raw, run=self.run, expect=Reset, verifier=self.verifier)
-        if not self._may_reset(sealed, tip.value.revoked):
+        right = self._right_to_reset(sealed, tip.value.revoked)
+        if right is None:
             raise NodeError(
                 Code.RND_CHAIN, "A reset is not signed by the run's operator.", peer=sealed.sender
             )
         data = sealed.message.value
         value = _parsed(data)
         last = {
-            each.digest for each in (tip, earlier(value.round)) if each and each.value.round == value.round
+            each.digest: each.value.epoch
+            for each in (tip, earlier(value.round))
+            if each and each.value.round == value.round
         }
         follows = value.epoch > tip.value.epoch and value.previous in last
         if not value.begins or not follows:
             raise NodeError(
                 Code.RND_CHAIN, f"The reset to epoch {value.epoch} does not follow this member's chain."
             )
+        origin = tip.digest if tip.value.begins else tip.value.origin
+        named = (value.epoch - 1, value.origin, last[value.previous])
+        if right.number and named != (tip.value.epoch, origin, tip.value.epoch):
+            raise NodeError(
+                Code.RND_CHAIN,
+                f"The reset to epoch {value.epoch}, which a delegate signed, goes back behind the beginning of an "
+                "epoch; only the root key may do that.",
+            )
         return Certified(value, data, value_digest(data), start=raw)
 
-    def _may_reset(self, sealed: Sealed[Reset], revoked: int) -> bool:
-        """Whether the root key signed a reset, or a delegate that is not revoked."""
+    def _right_to_reset(self, sealed: Sealed[Reset], revoked: int) -> Authority | None:
+        """By what right a reset is signed: the root key's, or a delegate's that is not revoked; None if by none."""
         right = authority(
             sealed.sender, sealed.message.delegation, "reset", root=self.operator, run=self.run,
             verifier=self.verifier,
         )  # fmt: skip
-        return right is not None and not 0 < right.number <= revoked
+        return None if right is None or 0 < right.number <= revoked else right
 
     def by_root(self, certified: Certified) -> bool:
         """Whether the root key itself signed a verified start record or reset."""

@@ -43,8 +43,7 @@ def hearers(rules: Rules, tip: Value, peer: str, known: Collection[str], attempt
         attempt: The highest attempt of the round that it has heard of.
     """
     electorate = voters(tip)
-    everybody = electorate | set(known)
-    if len(everybody) <= FEW:
+    if len(known) <= FEW and len(everybody := electorate | set(known)) <= FEW:
         return everybody - {peer}
     if peer in electorate:
         return electorate - {peer}

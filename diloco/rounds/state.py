@@ -199,23 +199,37 @@ class State:
 
     def blocked(self) -> str:
         """Why nobody can decide this round as it stands: no quorum is there, bytes are lost, or the states differ."""
-        attempt, voters = self.attempt, {elector.peer for elector in self.value.electorate}
-        there = {
-            p for p, s in self.readys.items() if s.message.attempt >= attempt and not s.message.lost_record
-        }
-        if not self.is_quorum(there):
+        if not self.is_quorum(self.ready_for(self.attempt)):
             return "quorum"
         if self.lost:
             return "bytes-lost"
-        bases: dict[bytes, set[str]] = {b"": voters - set(self.readys)}
-        for peer in voters & set(self.readys):
-            bases.setdefault(self.readys[peer].message.base, set(bases[b""])).add(peer)
+        here = self.of_voters()
+        bases: dict[bytes, set[str]] = {b"": {e.peer for e in self.value.electorate} - set(here)}
+        for peer, ready in here.items():
+            bases.setdefault(ready.base, set(bases[b""])).add(peer)
         return "" if any(map(self.is_quorum, bases.values())) else "divergence"
 
     def highest_seen(self) -> int:
         """The highest attempt that any voter has promised; 0 before."""
-        voters = {elector.peer for elector in self.value.electorate}
-        return max((s.message.attempt for peer, s in self.readys.items() if peer in voters), default=0)
+        return max((ready.attempt for ready in self.of_voters().values()), default=0)
+
+    def ready_for(self, attempt: int) -> set[str]:
+        """Voters with a whole record that are ready for an attempt, or for a later one."""
+        here = self.of_voters().items()
+        return {peer for peer, ready in here if ready.attempt >= attempt and not ready.lost_record}
+
+    def of_voters(self) -> dict[str, Ready]:
+        """The Readys of voters, of any attempt."""
+        readys = self.readys
+        return {e.peer: readys[e.peer].message for e in self.value.electorate if e.peer in readys}
+
+    def is_early(self, now: float) -> bool:
+        """Whether somebody is missing, and a leader waits for everybody yet."""
+        began = self.attempt_began if self.attempt > 0 else self.began
+        if now >= began + self.timing.floor.total_seconds():
+            return False
+        awaited = (*(e.peer for e in self.value.electorate), *self.value.members)
+        return any(peer not in self.readys and peer not in self.gone for peer in awaited)
 
     def listed(self, attempt: int) -> dict[str, Ready]:
         """The Readys that a proposal of ``attempt`` would list: voters of exactly that attempt, others of any."""

@@ -83,11 +83,14 @@ class CallBack:
 
     def _may(self, peer: str) -> bool:
         now = self._clock()
-        last = self._asked.pop(peer, None)
-        self._asked[peer] = now  # re-entered last: order is by use
+        last = self._asked.get(peer)
+        if last is not None and now - last < CALL_BACK_EVERY.total_seconds():
+            return False
+        self._asked.pop(peer, None)
+        self._asked[peer] = now  # last: the order is by time
         if len(self._asked) > _REMEMBERED:
             del self._asked[next(iter(self._asked))]
-        return last is None or now - last >= CALL_BACK_EVERY.total_seconds()
+        return True
 
     async def _look(self, host: str | None, question: dict[str, object]) -> dict[str, object]:
         if host is None:

@@ -221,11 +221,11 @@ class Swarm(Cluster):
         return [node for node in self.nodes.values() if isinstance(node, Node)]
 
     def observers(self) -> list[Node]:
-        """Nodes whose logs are live, and whose clock is right."""
+        """Nodes whose logs are live."""
         return [
             node
             for node in self.everyone()
-            if node.runs and not node.stopped and not node.cut and not node.shift and node.of("commit")
+            if node.runs and not node.stopped and not node.cut and node.of("commit")
         ]
 
     def newest(self) -> int:

@@ -4,7 +4,7 @@ The machine is the real one. The rest is a model with the same order of things: 
 nothing is applied that cannot be kept, what is undecided is repeated, who is behind asks for certificates.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -242,12 +242,8 @@ class Process:
 
     def _begin(self) -> None:
         """Ask everyone in reach for the chain, then begin where it ends."""
-        reached = [
-            p
-            for p in self.world.living()
-            if p is not self and p.name != self.name and self.world.linked(self, p)
-        ]
-        for other in reached:
+        reached = [p for p in self._near() if p.name != self.name]
+        for other in {p.tip.digest: p for p in reached}.values():
             self.take_chain(other.disk.chain)
         alone = len(self.disk.chain) == 1
         if alone and self.world.newest > (0, -1) and not any(len(p.disk.chain) > 1 for p in reached):
@@ -411,7 +407,6 @@ class Process:
 
     def hear(self, event: Arrived) -> None:
         """A statement came."""
-        self.alive_is(event.sealed.sender)
         if self.state is not None:
             self.feed(event)
 
@@ -649,9 +644,8 @@ class Process:
             return True
         if self.disk.full:
             return False
-        near = [p for p in self.world.living() if p is not self and self.world.linked(self, p)]
         for digest in lacking:
-            if any(digest in p.disk.chunks for p in near):
+            if any(digest in p.disk.chunks for p in self._near()):
                 held.add(digest)
         return all(digest in held for digest in lacking)
 
@@ -717,11 +711,14 @@ class Process:
         self._applying = False
         if self.state is None or self.disk.full:
             return
-        near = [p for p in self.world.living() if p is not self and self.world.linked(self, p)]
-        if self._restore(near):
+        if self._restore(self._near()):
             self._ready()
 
-    def _restore(self, near: "list[Process]") -> bool:
+    def _near(self) -> "Iterator[Process]":
+        """Processes in reach."""
+        return (p for p in self.world.processes if p is not self and self.world.linked(self, p))
+
+    def _restore(self, near: "Iterable[Process]") -> bool:
         """Replay the decided rounds whose bytes can be had, else take the state of someone who has it."""
         disk, wanted = self.disk, self.tip.value.round + 1
         values = {c.value.round: c for c in disk.chain if not c.start}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tests.sim.faults import Fault
 from tests.sim.schedule import Schedule
 
-MOST_TRIES = 400
+MOST_TRIES = 120
 
 
 def shrink(schedule: Schedule, breaks: Callable[[Schedule], bool]) -> Schedule:

@@ -13,14 +13,17 @@ from diloco.rounds.events import TwinSeen
 from diloco.rounds.statements import Reset, Vote
 from diloco.rounds.values import value_digest
 from diloco.store.ledger import to_message
+from protocol.delegation import Delegation
 from protocol.envelope import seal
-from protocol.errors import Code
+from protocol.errors import Code, NodeError
+from protocol.identity import Identity
 from protocol.messages import encode
 from protocol.testing import Swarm
 from tests.diloco.member.fleet import OPERATOR, tiny_genesis
 from tests.diloco.member.test_virtual_time import Crowd, Seat
 
 LONG = timedelta(minutes=4)
+DELEGATE = Identity.ephemeral(b"d" * 32)
 
 
 @pytest.fixture
@@ -29,15 +32,17 @@ def swarm() -> Iterator[Swarm]:
         yield made
 
 
-def reset(crowd: Crowd, seat: Seat, mark: bytes) -> bytes:
-    """A reset after one member's last certified value, signed by the operator."""
+def reset(
+    crowd: Crowd, seat: Seat, mark: bytes, signer: Identity = OPERATOR, delegation: bytes = b""
+) -> bytes:
+    """A reset after one member's last certified value that stands, signed by the operator or a delegate."""
     (last, base), state = seat.member.standing(), seat.member.state
     assert state is not None
     peers = {host.peer_id: True for host in crowd.swarm.hosts}
     value = founding.make_reset(
         seat.member.setting.rules, last.value, last.digest, base, peers, mark * 32, epoch=state.epoch
     )
-    return seal(OPERATOR, crowd.genesis.run_id, Reset(value=encode(value))).raw
+    return seal(signer, crowd.genesis.run_id, Reset(value=encode(value), delegation=delegation)).raw
 
 
 def halted(crowd: Crowd) -> bool:
@@ -69,6 +74,10 @@ def test_two_resets_of_one_epoch_stop_all_members_over_a_restart_until_a_higher_
         second.host.spawn(second.member.run())
         await asyncio.sleep(300)
         assert halted(crowd) and first.digests() == before[0]
+        said = Delegation(delegate=DELEGATE.peer_id, scopes=("reset",), number=1, expires_at=1 << 40)
+        right = seal(OPERATOR, crowd.genesis.run_id, said).raw
+        with pytest.raises(NodeError, match="only the root key"):
+            first.member.give_reset(reset(crowd, first, b"3", DELEGATE, right))
         first.member.give_reset(reset(crowd, first, b"3"))
         await crowd.finished()
 

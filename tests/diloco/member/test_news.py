@@ -82,7 +82,7 @@ class Reader:
         self.kept: list[tuple[Proof, PeerId]] = []
         self.failures: list[BaseException] = []
         self.tasks = Tasks(lambda name, error: self.failures.append(error))
-        self.news = News(setting, self.tasks, self)
+        self.news = News(setting, self.tasks, self, self)
 
     def emit(self, kind: str, /, **fields: Any) -> None:
         self.events.append((kind, fields))

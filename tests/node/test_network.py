@@ -1,0 +1,262 @@
+"""Whom a node learns from the directory's shelves, and what it forgets."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diloco.member.admission import Admission, admit
+from node import newcomers
+from node.network import Network
+from protocol.directory import Directory, PeerRecord
+from protocol.envelope import Sealed, seal
+from protocol.identity import Identity
+from protocol.paths.tunnel import Dialling
+from protocol.tls import make_certificate
+from protocol.units import Address, PeerId, RunId
+
+OPERATOR = Identity.ephemeral()
+RUN = RunId("5e" * 32)
+NOW = 1000.0
+
+
+class NoStreams:
+    """Opens no stream to anybody."""
+
+    async def open(self, peer: PeerId, name: str) -> Any:
+        raise OSError("no reservation")
+
+    async def serve(self, name: str, handler: Any) -> None:
+        pass
+
+
+class Shelves:
+    """A directory whose records the test puts there; its tunnels are real ports of this process."""
+
+    clock_warning = None
+
+    def __init__(self) -> None:
+        self.members: list[Sealed[PeerRecord]] = []
+        self.newcomers: list[Sealed[PeerRecord]] = []
+        self.dialling = Dialling(NoStreams(), lambda *_: None, lambda *_: None)
+        self.tunnel, self.forget_tunnel = self.dialling.port, self.dialling.forget
+
+    async def records(self, shelf: str, **_: Any) -> tuple[Sealed[PeerRecord], ...]:
+        return tuple(getattr(self, shelf))
+
+
+@pytest.fixture
+async def shelves() -> AsyncIterator[Shelves]:
+    made = Shelves()
+    yield made
+    await made.dialling.stop()
+
+
+def a_network(folder: Path) -> Network:
+    return Network(
+        Identity.ephemeral(), folder, listen=Address("127.0.0.1", 0), directory_port=0, announce="", upload=None,
+        roles=("trainer",), emit=lambda kind, /, **fields: None, gossip_port=None,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def node(tmp_path: Path, shelves: Shelves) -> Network:
+    """A node of the run, whose directory has the test's shelves."""
+    made = a_network(tmp_path)
+    directory: Any = shelves
+    made.directory = directory
+    made.belong_to(RUN, OPERATOR.peer_id)
+    return made
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that is missing at one look is gone."""
+    monkeypatch.setattr(newcomers, "PATIENCE", timedelta(0))
+
+
+def a_record(
+    who: Identity | None = None, *, member: bool = False, reach: str = "tunnel", now: float = NOW
+) -> Sealed[PeerRecord]:
+    who = who or Identity.ephemeral()
+    said = PeerRecord(
+        peer=who.peer_id, host="127.0.0.1", port=4000, certificate_pem=make_certificate(who.peer_id).certificate_pem,
+        roles=("trainer",), boot=b"b" * 16, issued_at=now, expires_at=now + 240, reach=reach,
+    )  # fmt: skip
+    if not member:
+        return seal(who, None, said)
+    admission = admit(OPERATOR, RUN, Admission(peer=who.peer_id, roles=("trainer",), seat=True))
+    return seal(who, RUN, replace(said, run=RUN, admission=admission))
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_newcomers_leave_behind_is_forgotten(node: Network, shelves: Shelves) -> None:
+    before = open_files()
+    for _ in range(3):
+        shelves.newcomers = [a_record() for _ in range(20)]
+        await node.look()
+        assert set(node.trust.known()) == {record.sender for record in shelves.newcomers}
+        assert open_files() == before + 40, "a port for control and one for bulk"
+    shelves.newcomers = []
+    await node.look()
+    assert node.trust.known() == () and node.trust.pem_bundle() == b""
+    assert open_files() == before
+
+
+async def test_a_node_knows_only_so_many_newcomers(node: Network, shelves: Shelves) -> None:
+    before = open_files()
+    shelves.newcomers = [a_record() for _ in range(newcomers.MOST)]
+    known = {record.sender for record in shelves.newcomers}
+    await node.look()
+    assert set(node.trust.known()) == known
+    member = a_record(member=True)
+    shelves.members = [member]
+    shelves.newcomers = [a_record() for _ in range(10)] + shelves.newcomers
+    await node.look()
+    assert set(node.trust.known()) == known | {member.sender}, "a member always has a place"
+    assert open_files() == before + 2 * newcomers.MOST + 2
+
+
+async def test_a_newcomer_is_known_while_it_changes_shelves(node: Network, shelves: Shelves) -> None:
+    who = Identity.ephemeral()
+    shelves.newcomers = [a_record(who)]
+    await node.look()
+    address = node.trust.addresses(who.peer_id)
+    shelves.newcomers = []
+    await node.look()
+    assert node.trust.addresses(who.peer_id) == address
+    shelves.members = [a_record(who, member=True)]
+    await node.look()
+    assert node.trust.addresses(who.peer_id) == address, "the tunnel is the same"
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_who_was_a_member_is_not_forgotten(node: Network, shelves: Shelves) -> None:
+    who = Identity.ephemeral()
+    shelves.newcomers, shelves.members = [a_record(who)], [a_record(who, member=True)]
+    await node.look()
+    shelves.members = []
+    for shown in ([], [a_record(who)], []):
+        shelves.newcomers = shown
+        await node.look()
+        assert node.trust.known() == (who.peer_id,)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_nobody_is_forgotten_while_a_new_directory_knows_nobody(
+    node: Network, shelves: Shelves
+) -> None:
+    shelves.newcomers = [a_record()]
+    await node.look()
+    (known,) = node.trust.known()
+    node._remember_until = asyncio.get_running_loop().time() + 3600
+    shelves.newcomers = []
+    await node.look()
+    assert node.trust.known() == (known,)
+    node._remember_until = 0.0
+    await node.look()
+    assert node.trust.known() == ()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_who_posed_as_a_member_of_another_run_is_forgotten_once_the_run_is_known(
+    tmp_path: Path, shelves: Shelves
+) -> None:
+    node = a_network(tmp_path)
+    directory: Any = shelves
+    node.directory = directory
+    true, false = Identity.ephemeral(), Identity.ephemeral()
+    wrong = replace(a_record(false).message, run=RunId("ff" * 32))
+    shelves.members = [a_record(true, member=True), seal(false, RunId("ff" * 32), wrong)]
+    await node.look()
+    assert set(node.trust.known()) == {true.peer_id, false.peer_id}
+    node.belong_to(RUN, OPERATOR.peer_id)
+    await node.look()
+    assert node.trust.known() == (true.peer_id,)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_certificate_that_is_none_leaves_no_port_behind(node: Network, shelves: Shelves) -> None:
+    before, who = open_files(), Identity.ephemeral()
+    shelves.newcomers = [seal(who, None, replace(a_record(who).message, certificate_pem=b"none"))]
+    await node.look()
+    assert node.trust.known() == ()
+    shelves.newcomers = []
+    await node.look()
+    assert open_files() == before
+
+
+async def test_a_peer_that_becomes_reachable_needs_its_ports_no_longer(
+    node: Network, shelves: Shelves
+) -> None:
+    before, who = open_files(), Identity.ephemeral()
+    shelves.members = [a_record(who, member=True)]
+    await node.look()
+    assert open_files() == before + 2
+    shelves.members = [a_record(who, member=True, reach="direct")]
+    await node.look()
+    assert node.trust.addresses(who.peer_id) == (Address("127.0.0.1", 4000),)
+    assert open_files() == before
+
+
+async def test_a_newcomers_tunnel_closes_in_the_directory_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, who = a_network(tmp_path / "node"), Identity.ephemeral()
+    newcomer: Directory | None = None
+    await node.start(())
+    try:
+        assert node.directory is not None
+        node.belong_to(RUN, OPERATOR.peer_id)
+        newcomer = await Directory.start(
+            who, namespace="intellect-node", folder=tmp_path / "newcomer", bootstrap=node.directory.multiaddrs
+        )
+        await newcomer.publish(a_record(who, now=newcomer.now()), shelf="newcomers")
+        await node.look()
+        known = node.trust.find(who.peer_id)
+        assert known is not None
+        ports = (*known.addresses, *known.bulk)
+        assert len(set(ports)) == 2
+        for port in ports:
+            (await asyncio.open_connection(*port))[1].close()
+        await newcomer.withdraw()
+        monkeypatch.setattr(newcomers, "PATIENCE", timedelta(0))
+        await node.look()
+        assert node.trust.find(who.peer_id) is None
+        for port in ports:
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection(*port)
+        assert not node.ways._taken and not node.ways._said and not node.ways._tunnels
+    finally:
+        if newcomer is not None:
+            await newcomer.stop()
+        await node.stop()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_is_said_of_a_tunnel_ends_with_it(node: Network, shelves: Shelves) -> None:
+    failed = {"event": "no-way", "plane": "control", "reason": "no reservation"}
+    opened = {"event": "way", "plane": "bulk", "way": "relayed", "address": "/ip4/203.0.113.9/tcp/1"}
+    shelves.newcomers = [a_record()]
+    await node.look()
+    (peer,) = node.trust.known()
+    assert node.ways.to(peer) == ""
+    for event in (failed, opened):
+        node.ways.on_tunnel(event | {"peer": peer})
+    assert node.ways.to(peer) == "relayed"
+    held = (node.ways._taken, node.ways._said, node.ways._tunnels)
+    assert all(held)
+    shelves.newcomers = []
+    await node.look()
+    for event in (failed, opened):
+        node.ways.on_tunnel(event | {"peer": peer})
+    assert not any(held), "not even what is said too late is kept"
