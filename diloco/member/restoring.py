@@ -14,7 +14,7 @@ from diloco.layout import Grid
 from diloco.member.applying import Applied, Applying
 from diloco.member.setting import Setting
 from diloco.outer_state import OuterState
-from diloco.rounds.statements import Value
+from diloco.rounds.values import Value
 from diloco.store.checkpoints import Checkpoints
 from diloco.store.ledger import Ledger
 from diloco.store.reduced import ReducedStore

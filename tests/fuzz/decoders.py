@@ -34,8 +34,7 @@ def _genesis() -> Fuzzed:
 
 @target("value")
 def _value() -> Fuzzed:
-    from diloco.rounds.statements import Value
-    from diloco.rounds.values import parse_value
+    from diloco.rounds.values import Value, parse_value
     from protocol.messages import encode
 
     def run(data: bytes) -> None:
