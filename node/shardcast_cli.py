@@ -5,18 +5,18 @@ import json
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from node.shardcast_options import Bar, access_of, expect_of, shown, size_of, sources_of, tls_of
+from node.shardcast_fetch import fetch_deltas, fetch_files
+from node.shardcast_options import access_of, expect_of, shown, size_of, sources_of, tls_of
 from protocol.errors import Code, NodeError
 
 if TYPE_CHECKING:
-    from shardcast.http.fetching import Fetched
     from shardcast.http.origin import Origin
-    from shardcast.http.versions import Brought
 
 RUNS = Path("runs")
 
@@ -272,71 +272,40 @@ def fetch(
     patience: Annotated[
         float, typer.Option("--patience", metavar="SECONDS", help="How long nothing may come.")
     ] = 120.0,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on with each newer version, until it is stopped.")
+    ] = False,
+    serve: Annotated[
+        int,
+        typer.Option(
+            "--serve",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Serve it to others at this port, and fetch from others that serve; they see this address.",
+        ),
+    ] = 0,
     as_json: AsJson = False,
 ) -> int:
     """Fetch a version into a file. Stopped at any moment, the next call goes on."""
-    from datetime import timedelta
-
-    from shardcast.http.fetching import fetch_version
-    from shardcast.http.versions import Library
-
     expect = expect_of(publisher, digest, version)
+    if follow and (digest or version or deltas):
+        raise NodeError(
+            Code.CFG_USAGE, "--follow takes the newest, and that whole.",
+            fix="Leave out --version, --digest and --deltas.",
+        )  # fmt: skip
+    if deltas and (expect.publisher is None or digest or version or serve):
+        raise NodeError(
+            Code.CFG_USAGE, "--deltas brings the newest version of a publisher, and serves nobody.",
+            fix="Give --publisher, and neither --digest nor --version nor --serve.",
+        )  # fmt: skip
+    urls, wait = sources_of(sources, show_token), timedelta(seconds=patience)
     if deltas:
-        if expect.publisher is None or digest or version:
-            raise NodeError(
-                Code.CFG_USAGE, "--deltas brings the newest version of a publisher.",
-                fix="Give --publisher, and neither --digest nor --version.",
-            )  # fmt: skip
-        with Bar(as_json) as bar:
-            library = Library(to, expect.publisher, name)
-            brought = asyncio.run(
-                library.bring(
-                    sources_of(sources, show_token), patience=timedelta(seconds=patience), progress=bar
-                )
-            )
-        _report_brought(brought, as_json)
-        return 0
-    with Bar(as_json) as bar:
-        fetched = asyncio.run(
-            fetch_version(
-                sources_of(sources, show_token), to, expect, name,
-                patience=timedelta(seconds=patience), progress=bar,
-            )
-        )  # fmt: skip
-    _report(fetched, to, as_json)
-    return 0
-
-
-def _report(fetched: "Fetched", to: Path, as_json: bool) -> None:
-    if as_json:
-        shown = {
-            "file": str(to), "name": fetched.name, "version": fetched.version, "serial": fetched.serial,
-            "digest": fetched.manifest_digest.hex(), "size": fetched.size, "bytes": fetched.bytes,
-            "resumed": fetched.resumed, "seconds": round(fetched.seconds, 3), "per_source": fetched.per_source,
-            "refused": [{"source": e.peer, "code": str(e.code), "reason": e.sentence} for e in fetched.refused],
-        }  # fmt: skip
-        print(json.dumps(shown))
-        return
-    for error in fetched.refused:
-        print(f"{error.code}: {error.peer} was left: {error.sentence}", file=sys.stderr)
-    speed = fetched.bytes / max(fetched.seconds, 1e-9) / 1e6
-    print(f"{to}: {fetched.name} {fetched.version}, {fetched.size} bytes, {speed:.0f} MB/s, verified.")
-
-
-def _report_brought(brought: "Brought", as_json: bool) -> None:
-    if as_json:
-        way = [{"size": offer.size, "delta": offer.parent is not None} for offer in brought.way]
-        print(
-            json.dumps({
-                "file": str(brought.file.path), "version": brought.version, "serial": brought.serial,
-                "blake3": brought.file.digest.hex(), "bytes": brought.bytes, "way": way,
-                "refused": [{"code": str(e.code), "reason": e.sentence} for e in brought.refused],
-            })
-        )  # fmt: skip
-        return
-    for error in brought.refused:
-        print(f"{error.code}: a cheaper way was left: {error.sentence}", file=sys.stderr)
-    print(f"{brought.file.path}: {brought.version}, {brought.bytes} bytes fetched, verified.")
+        return _until_stopped(fetch_deltas(urls, to, expect, name, wait, as_json=as_json), stopped=130)
+    return _until_stopped(
+        fetch_files(urls, to, expect, name, wait, follow=follow, serve=serve, as_json=as_json),
+        stopped=0 if follow else 130,
+    )
 
 
 @shardcast.command("list")
@@ -391,8 +360,10 @@ def verify(
     )  # fmt: skip
 
 
-def _until_stopped(work: Coroutine[Any, Any, int], stop: Any) -> int:
-    """Run until it ends or a signal asks for the end, then stop in good order."""
+def _until_stopped(
+    work: Coroutine[Any, Any, int], stop: Callable[[], Awaitable[None]] | None = None, stopped: int = 0
+) -> int:
+    """Run until it ends or a signal asks for the end, which makes the status `stopped`; then stop in good order."""
 
     async def run() -> int:
         loop = asyncio.get_running_loop()
@@ -402,8 +373,9 @@ def _until_stopped(work: Coroutine[Any, Any, int], stop: Any) -> int:
         try:
             return await task
         except asyncio.CancelledError:
-            return 0
+            return stopped
         finally:
-            await stop()
+            if stop is not None:
+                await stop()
 
     return asyncio.run(run())

@@ -104,6 +104,10 @@ RELAY_INTAKES = 3
 """Versions that a relay brings at once."""
 KEEP = 5
 """Versions of one name that a server keeps."""
+MAX_PEERS = 16
+"""Clients that serve others, as a server names them and a client uses them."""
+PEER_LASTS = timedelta(seconds=60)
+"""How long a client is named that said it serves; it says so again with each question for the list."""
 READ_RECENTLY = timedelta(seconds=30)
 """A version of which something was asked within this time counts as being read."""
 TRIES = 3

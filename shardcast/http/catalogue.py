@@ -206,7 +206,7 @@ class Catalogue:
         return sum(held.entry.size for held in self.held.values())
 
 
-def unchanged(file: BinaryIO, size: int, stamp: int) -> bool:
-    """Whether a file still is what was hashed, by size and time of change."""
+def stamp_of(file: BinaryIO) -> tuple[int, int]:
+    """Size and time of change of a file: while they are the same, it is what was hashed."""
     now = os.fstat(file.fileno())
-    return now.st_size == size and now.st_mtime_ns == stamp
+    return now.st_size, now.st_mtime_ns

@@ -15,9 +15,11 @@ from shardcast.growth import GrowingManifest
 from shardcast.http.intake import Intake, Manner
 from shardcast.http.listing import Entry
 from shardcast.http.news import News
+from shardcast.http.peer import Peer
 from shardcast.http.source import Source
 from shardcast.manifest import Manifest
 from shardcast.names import check_name
+from shardcast.scores import Scores
 
 _GRACE = 0.3
 """Seconds that further sources have for their lists once one has answered: who is away holds nobody up."""
@@ -72,6 +74,8 @@ async def fetch_version(
     durable: bool = False,
     progress: Callable[[Progress], None] | None = None,
     begin: Callable[[GrowingManifest, Path], Watcher | None] | None = None,
+    peer: Peer | None = None,
+    scores: Scores | None = None,
 ) -> Fetched:
     """Bring the newest version, or the one that is expected, into a file; also while it is still being published.
 
@@ -89,6 +93,8 @@ async def fetch_version(
         patience: How long nothing at all may come before the call gives up.
         durable: Whether the finished file waits for the disk. Without that, a loss of power may cost it.
         progress: Called after every shard.
+        peer: Serves the file to others when it is there; in turn others that serve are asked as well.
+        scores: What sources brought in earlier calls; kept by who calls again.
         begin: For who passes shards on: see :class:`shardcast.http.intake.Intake`.
 
     Raises:
@@ -107,10 +113,11 @@ async def fetch_version(
     given_up: list[str] = []
     manner = Manner(
         parallel=parallel, silence=silence, patience=patience, durable=durable, progress=progress,
+        scores=scores or Scores(),
         refuse=lambda url, error: refused.append(_said_of(error, url)),
     )  # fmt: skip
     fetched = 0
-    async with News(sources, silence) as news:
+    async with News(sources, silence, peer.server.port if peer is not None else 0) as news:
         failure: NodeError | None = None
         while True:
             entry = await _choose(news, expect, name, newer_than, tries, patience, failure)
@@ -131,6 +138,8 @@ async def fetch_version(
                 continue
             manifest = intake.growing.manifest()
             header = manifest.header
+            if peer is not None:
+                await peer.offer(manifest, into)
             return Fetched(
                 name, header.version, header.serial, manifest, header.size, fetched + intake.fetched, intake.resumed,
                 monotonic() - started, intake.verified, tuple(refused), tuple(given_up),

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from shardcast.http.news import News
 from shardcast.http.source import Link, in_thread
 from shardcast.manifest import Manifest
 from shardcast.partial import PartFile, is_whole
+from shardcast.scores import Scores
 
 _SLICE = 64 * 1024
 """Bytes of a manifest that are read before others get their turn."""
@@ -40,6 +41,7 @@ class Manner:
         durable: Whether the finished file waits for the disk.
         progress: Called after every shard.
         refuse: Told of sources that are left.
+        scores: What sources brought earlier, kept from fetch to fetch.
     """
 
     parallel: int = limits.PARALLEL
@@ -48,6 +50,7 @@ class Manner:
     durable: bool = False
     progress: Callable[[Progress], None] | None = None
     refuse: Callable[[str, NodeError], None] = lambda url, error: None
+    scores: Scores = field(default_factory=Scores)
 
 
 class Intake:
@@ -163,6 +166,8 @@ class Intake:
             patience=manner.patience, watcher=watcher,
         )  # fmt: skip
         holders = [url for url in self._news.holders(self._identifier) if url not in self._liars]
+        holders = manner.scores.order(holders)
+        began = monotonic()
         known = await self._add(drawing, part, 0, watcher)
         draw = asyncio.ensure_future(drawing.run(holders, manner.parallel))
         offers = asyncio.ensure_future(self._offer(drawing))
@@ -185,6 +190,8 @@ class Intake:
             await asyncio.gather(draw, offers, return_exceptions=True)
             carrier.close()
             self.fetched, self.verified = drawing.fetched, drawing.verified
+            for url, size in drawing.verified.items():
+                manner.scores.brought(url, size, monotonic() - began)
         if drawing.left or not self.growing.closed:
             late = ": nothing came for too long" if drawing.starved else ""
             raise NodeError(
@@ -211,6 +218,7 @@ class Intake:
                     drawing.offer(url)
 
     def _refuse(self, url: str, error: NodeError) -> None:
+        self._manner.scores.failed(url)
         self._manner.refuse(url, error)
 
     # ---- the manifest

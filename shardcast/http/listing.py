@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +56,7 @@ class Entry:
         )  # fmt: skip
 
 
-def write_listing(cursor: str, entries: Iterable[Entry]) -> bytes:
+def write_listing(cursor: str, entries: Iterable[Entry], peers: Sequence[str] = ()) -> bytes:
     """The document."""
     versions = [
         {
@@ -66,7 +66,9 @@ def write_listing(cursor: str, entries: Iterable[Entry]) -> bytes:
         }
         for e in entries
     ]  # fmt: skip
-    return json.dumps({"cursor": cursor, "schema": 1, "versions": versions}, sort_keys=True).encode()
+    return json.dumps(
+        {"cursor": cursor, "peers": peers, "schema": 1, "versions": versions}, sort_keys=True
+    ).encode()
 
 
 def read_listing(data: bytes) -> tuple[str, tuple[Entry, ...]]:
@@ -84,6 +86,17 @@ def read_listing(data: bytes) -> tuple[str, tuple[Entry, ...]]:
         raise NodeError(Code.SHC_MANIFEST, "What should be a list of versions is none.") from None
     entries = (_entry(fields) for fields in versions[: limits.MAX_VERSIONS])
     return cursor, tuple(entry for entry in entries if entry is not None)
+
+
+def read_peers(data: bytes) -> tuple[str, ...]:
+    """The clients that serve others, as a document names them; none, where it is not valid."""
+    try:
+        peers = json.loads(data)["peers"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ()
+    if not isinstance(peers, list):
+        return ()
+    return tuple(peer for peer in peers[: limits.MAX_PEERS] if isinstance(peer, str))
 
 
 def _entry(fields: Any) -> Entry | None:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from protocol.clock import monotonic
 from protocol.errors import Code, NodeError
 from shardcast import limits
-from shardcast.http.listing import Entry, read_listing
+from shardcast.http.listing import Entry, read_listing, read_peers
 from shardcast.http.source import Link, Source, in_thread
 
 _EAGER = 0.5
@@ -22,14 +22,20 @@ class News:
     Args:
         sources: Whom to ask.
         silence: How long one may take beyond the time it may hold a question back.
+        serves: The port at which this client serves others. Then others that do are asked as well, as sources name
+            them.
 
     Attributes:
         sources: By URL.
         failures: Why sources do not answer, by URL.
     """
 
-    def __init__(self, sources: Iterable[Source], silence: timedelta = limits.SILENCE) -> None:
+    def __init__(
+        self, sources: Iterable[Source], silence: timedelta = limits.SILENCE, serves: int = 0
+    ) -> None:
         self.sources = {source.url: source for source in sources}
+        self._given = frozenset(self.sources)
+        self._serves = serves
         self.failures: dict[str, NodeError] = {}
         self._silence = silence.total_seconds()
         self._lists: dict[str, dict[str, Entry]] = {}
@@ -50,14 +56,13 @@ class News:
     @property
     def everyone_heard(self) -> bool:
         """Whether each source answered or failed."""
-        return self.sources.keys() <= self._lists.keys() | self.failures.keys()
+        return self._given <= self._lists.keys() | self.failures.keys()
 
     @property
     def hopeless(self) -> bool:
         """Whether every source said that it does not let this client in."""
-        return len(self.failures) == len(self.sources) and all(
-            failure.code is Code.SHC_ACCESS for failure in self.failures.values()
-        )
+        failures = [self.failures.get(url) for url in self._given]
+        return all(failure is not None and failure.code is Code.SHC_ACCESS for failure in failures)
 
     def entries(self) -> list[Entry]:
         """Everything that anyone has, newest first, each once."""
@@ -87,12 +92,16 @@ class News:
             while True:
                 asked = monotonic()
                 path = f"/versions?after={cursor}&wait={wait if cursor else 0}"
+                if self._serves and source.url in self._given:
+                    path += f"&serves={self._serves}"
                 try:
                     text = await in_thread(
                         link,
                         lambda path=path: link.text(path, limits.MAX_LISTING, wait=wait),  # type: ignore[misc]
                     )
                     now, entries = read_listing(text)
+                    if self._serves and source.url in self._given:
+                        self._meet(read_peers(text))
                 except NodeError as error:
                     self._lists.pop(source.url, None)
                     self.failures[source.url] = error
@@ -111,6 +120,14 @@ class News:
                     await asyncio.sleep(1.0)
         finally:
             link.abort()
+
+    def _meet(self, urls: Iterable[str]) -> None:
+        for url in urls:
+            with suppress(NodeError):
+                peer = Source.parse(url)
+                if peer.url not in self.sources and len(self.sources) - len(self._given) < limits.MAX_PEERS:
+                    self.sources[peer.url] = peer
+                    self._tasks.append(asyncio.create_task(self._ask(peer)))
 
     def _signal(self) -> None:
         self._change.set()

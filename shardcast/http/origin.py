@@ -25,7 +25,7 @@ from protocol.units import PeerId
 from shardcast import limits
 from shardcast.growth import GrowingManifest
 from shardcast.header import Decoded, Header
-from shardcast.http.catalogue import Catalogue, Held, unchanged
+from shardcast.http.catalogue import Catalogue, Held, stamp_of
 from shardcast.http.door import Access
 from shardcast.http.server import Server
 from shardcast.http.source import THREADS
@@ -210,8 +210,7 @@ class Origin:
             content = await hashing.run()
             digest = held.growing.digest
             assert digest is not None
-            status = os.fstat(held.file.fileno())
-            self._stamps[held.identifier] = status.st_size, status.st_mtime_ns
+            self._stamps[held.identifier] = stamp_of(held.file)
             held.whole = True
             await asyncio.to_thread(self._remember, held, path.resolve())
         except BaseException:
@@ -224,7 +223,7 @@ class Origin:
     async def _check(self, held: Held, index: int) -> bool:
         """A published file that somebody wrote to is served no more."""
         stamp = self._stamps.get(held.identifier)
-        if stamp is None or unchanged(held.file, *stamp):
+        if stamp is None or stamp == stamp_of(held.file):
             return True
         self._forget(held)
         return False
@@ -262,7 +261,7 @@ class Origin:
                     raise ValueError("it is not what it should be")
                 held = Held(growing, Path(where["path"]))
                 stamp = int(where["size"]), int(where["stamp"])
-                if not unchanged(held.file, *stamp):
+                if stamp != stamp_of(held.file):
                     held.close()
                     raise ValueError("the file changed")
             except (OSError, ValueError, KeyError, TypeError, NodeError):

@@ -12,6 +12,7 @@ its end, which follows when the hash agrees; if it does not, the connection is r
 import asyncio
 import contextlib
 import logging
+import random
 import re
 import ssl
 from collections import Counter
@@ -21,11 +22,13 @@ from typing import NoReturn
 
 from aiohttp import web
 
+from protocol.clock import monotonic
 from protocol.errors import Code, NodeError
 from protocol.files import read_exactly
 from shardcast import limits
 from shardcast.http.catalogue import Catalogue, Held
 from shardcast.http.door import Access, Door, Throttle
+from shardcast.http.known import Known
 from shardcast.http.listing import write_listing
 from shardcast.piece import Piece
 
@@ -61,6 +64,7 @@ class Server:
         self._access = access or Access()
         self._check = check
         self._throttle = Throttle(self._access.rate)
+        self._peers = Known(limits.PEER_LASTS.total_seconds(), limits.MAX_CONNECTIONS)
         self._asking: Counter[str] = Counter()
         self._server: asyncio.Server | None = None
         self._runner: web.ServerRunner | None = None
@@ -122,21 +126,31 @@ class Server:
         _, what, *rest = request.path.split("/")
         match what, rest:
             case "versions", []:
-                return await self._versions(request)
+                return await self._versions(request, client)
             case "manifests", [identifier] if _HEX.fullmatch(identifier):
                 return await self._manifest(request, identifier)
             case "shards", [digest] if _HEX.fullmatch(digest):
                 return await self._shard(request, client, digest)
         return _plain(404)
 
-    async def _versions(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _versions(self, request: web.BaseRequest, client: str) -> web.StreamResponse:
         after, wait = request.query.get("after", ""), _seconds(request)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 while self.catalogue.cursor == after:
                     await self.catalogue.change()
-        body = write_listing(self.catalogue.cursor, self.catalogue.entries())
+        peers = self._introduce(client, request.query.get("serves", ""))
+        body = write_listing(self.catalogue.cursor, self.catalogue.entries(), peers)
         return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
+
+    def _introduce(self, client: str, port: str) -> list[str]:
+        """Other clients that serve, for one that does as well. It is named by the address that it asks from."""
+        if not re.fullmatch(r"[1-9]\d{0,4}", port) or int(port) > 65535:
+            return []
+        own = f"http://[{client}]:{port}" if ":" in client else f"http://{client}:{port}"
+        self._peers.note(own, monotonic())
+        others = self._peers.others(own, monotonic())
+        return random.sample(others, min(len(others), limits.MAX_PEERS))
 
     async def _manifest(self, request: web.BaseRequest, identifier: str) -> web.StreamResponse:
         held = self.catalogue.held.get(identifier)

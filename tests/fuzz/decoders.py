@@ -8,6 +8,7 @@ import numpy as np
 
 from protocol.errors import NodeError
 from protocol.testing.fuzzing import Fuzzed, of_message, target
+from protocol.units import PeerId
 
 
 def declare_messages() -> None:
@@ -45,6 +46,53 @@ def _value() -> Fuzzed:
         assert encode(value) == data
 
     return Fuzzed(run, of_message(Value).seeds)
+
+
+@target("growing-manifest")
+def _growing() -> Fuzzed:
+    from protocol.identity import Identity
+    from shardcast.growth import GrowingManifest
+    from shardcast.header import Header
+
+    signer = Identity.ephemeral(b"author".ljust(32))
+    whole = GrowingManifest.begin(Header("a", "1", 3, 1, author=signer.peer_id, serial=1), signer)
+    for index in range(3):
+        whole.append(1, bytes([index]) * 32)
+    whole.close(bytes(32), None, signer)
+
+    def run(data: bytes) -> None:
+        reader = GrowingManifest()
+        middle = len(data) // 2
+        try:
+            reader.feed(data[:middle])
+            reader.feed(data[middle:])
+        except NodeError:
+            return
+        assert reader.sure <= len(reader.text) <= len(data)
+        reader.forget_doubtful()
+        assert reader.sure == len(reader.text) and reader.ends_well
+
+    return Fuzzed(run, (bytes(whole.text), b"{}\n"))
+
+
+@target("listing")
+def _listing() -> Fuzzed:
+    from shardcast.http.listing import Entry, read_listing, read_peers, write_listing
+
+    entry = Entry(
+        identifier="ab" * 32, name="a/b", version="1", serial=1, author=PeerId("p"), size=1, encoding="raw",
+        parent="", closed=True, result_size=1, result="",
+    )  # fmt: skip
+
+    def run(data: bytes) -> None:
+        assert all(isinstance(peer, str) for peer in read_peers(data))
+        try:
+            cursor, entries = read_listing(data)
+        except NodeError:
+            return
+        assert read_listing(write_listing(cursor, entries)) == (cursor, entries)
+
+    return Fuzzed(run, (write_listing("a.1", [entry], ["http://192.0.2.1:1"]), b"{}"))
 
 
 @target("manifest")

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,10 @@ from tests.node.processes import ROOT
 COMMAND = [sys.executable, "-m", "node", "shardcast"]
 
 
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
+
+
 class Shell:
     """The command line in a folder; what runs ends with the test."""
 
@@ -28,12 +33,11 @@ class Shell:
         self._stack = stack
 
     def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
         command = [*COMMAND, *words]
         return subprocess.run(
             command,
             cwd=self.folder,
-            env=environment,
+            env=environment(),
             capture_output=True,
             text=True,
             timeout=100,
@@ -42,11 +46,10 @@ class Shell:
 
     def start(self, *words: str) -> "tuple[subprocess.Popen[str], str]":
         """Starts a server; returns it with its address."""
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(
             [*COMMAND, *words],
             cwd=self.folder,
-            env=environment,
+            env=environment(),
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -141,6 +144,67 @@ def test_a_model_that_changes_little_is_fetched_as_what_changed(shell: Shell) ->
     assert "0 bytes fetched, verified" in shell.run(*words).stdout
 
 
+def test_a_client_follows_versions_and_serves_them(shell: Shell) -> None:
+    (shell.folder / "model.bin").write_bytes(b"one")
+    origin, at = shell.start("publish", "model.bin", "--port", "0")
+    assert origin.stdout is not None
+    publisher = re.search(r"--publisher (\S+)", origin.stdout.readline())
+    assert publisher is not None
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    words = [
+        "fetch",
+        "--from",
+        at,
+        "--publisher",
+        publisher[1],
+        "--to",
+        "out",
+        "--follow",
+        "--serve",
+        str(port),
+    ]
+    follower = subprocess.Popen(
+        [*COMMAND, *words], cwd=shell.folder, env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert follower.stdout is not None
+        assert "verified" in follower.stdout.readline()
+        again = shell.run(
+            "fetch", "--from", f"http://127.0.0.1:{port}", "--publisher", publisher[1], "--to", "two"
+        )
+        assert again.returncode == 0, again.stderr
+        assert (shell.folder / "two").read_bytes() == b"one"
+        follower.send_signal(signal.SIGTERM)
+        assert follower.wait(30) == 0
+    finally:
+        follower.kill()
+        follower.wait()
+
+
+def test_a_fetch_that_is_stopped_says_so_by_its_status(shell: Shell) -> None:
+    words = [
+        "fetch",
+        "--from",
+        "http://127.0.0.1:1",
+        "--publisher",
+        "12D3KooWnobody",
+        "--to",
+        "out",
+        "--json",
+    ]
+    fetch = subprocess.Popen([*COMMAND, *words], cwd=shell.folder, env=environment())
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):
+            fetch.wait(3)
+        fetch.send_signal(signal.SIGINT)
+        assert fetch.wait(30) == 130
+    finally:
+        fetch.kill()
+        fetch.wait()
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -150,6 +214,10 @@ def test_a_model_that_changes_little_is_fetched_as_what_changed(shell: Shell) ->
         (["fetch", "--from", "ftp://127.0.0.1", "--publisher", "p", "--to", "x"], "E-CFG-006"),
         (["fetch", "--from", "http://a", "--digest", "xyz", "--to", "x"], "E-CFG-006"),
         (["fetch", "--from", "http://a", "--digest", "00", "--to", "x"], "E-CFG-006"),
+        (
+            ["fetch", "--from", "http://a", "--publisher", "p", "--version", "v", "--follow", "--to", "x"],
+            "E-CFG-006",
+        ),
         (["publish", "x", "--shard-size", "many"], "E-CFG-006"),
         (["publish", "x", "--rate", "fast"], "E-CFG-006"),
         (["publish", "x", "--allow", "here"], "E-CFG-006"),

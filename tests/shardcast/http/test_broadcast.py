@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from protocol.identity import Identity
 from shardcast import limits
 from shardcast.draw import Progress
 from shardcast.expect import Expect
+from shardcast.http.door import Access
+from shardcast.http.peer import Peer
 from shardcast.http.source import Link, Source
 from tests.shardcast.http.conftest import MIB, Tree, holds, published, same, until, url_of
 
@@ -211,3 +214,41 @@ async def test_a_relay_goes_on_with_what_an_earlier_start_left(tree: Tree) -> No
     relay = await tree.relay([origin])
     await until(holds(relay, version))
     assert origin.server.sent == before
+
+
+async def test_clients_that_serve_are_found_and_asked_by_those_that_serve_too(tree: Tree) -> None:
+    origin = await tree.origin(access=Access(rate=MIB))
+    path = tree.file(3 * MIB)
+    await published(origin, path, shard_size=MIB // 4)
+    first, second = Peer(), Peer()
+    for peer in (first, second):
+        await peer.start("127.0.0.1")
+    await tree.fetch([origin], "first", peer=first)
+    fetched = await tree.fetch([origin], "second", peer=second)
+    assert same(tree.folder / "second", path)
+    assert fetched.per_source[f"http://127.0.0.1:{first.server.port}"] > 0
+    served = first.server.sent
+    await tree.fetch([origin], "third")
+    assert first.server.sent == served, "who does not serve asks no other client"
+
+    with (tree.folder / "first").open("r+b") as file:
+        file.write(b"changed")
+    os.utime(tree.folder / "first", ns=(1, 1))
+    await tree.fetch([origin, f"http://127.0.0.1:{first.server.port}"], "fourth")
+    assert same(tree.folder / "fourth", path)
+    assert first.catalogue.held == {}
+    for peer in (first, second):
+        await peer.stop()
+
+
+async def test_a_client_keeps_no_old_version_for_others(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "READ_RECENTLY", timedelta(0))
+    origin = await tree.origin()
+    peer = Peer()
+    await peer.start("127.0.0.1")
+    serial = 0
+    for size in (1000, 2000):
+        await published(origin, tree.file(size))
+        serial = (await tree.fetch([origin], newer_than=serial, peer=peer)).serial
+    assert [entry.serial for entry in peer.catalogue.entries()] == [serial]
+    await peer.stop()

@@ -291,6 +291,26 @@ async def test_a_relay_that_is_killed_at_half_costs_nothing(tree: Tree) -> None:
     assert same(tree.folder / "fetched", path)
 
 
+@pytest.mark.failure_mode(17)
+async def test_four_clients_at_once_all_finish_though_a_relay_is_killed_meanwhile(tree: Tree) -> None:
+    origin = await tree.origin()
+    relays = [await tree.relay([origin], f"relay{i}") for i in range(3)]
+    path = tree.file(12 * MIB)
+    version = await published(origin, path, shard_size=MIB // 2)
+    for relay in relays:
+        await until(holds(relay, version))
+    await origin.stop()
+    begun = [asyncio.Event() for _ in range(4)]
+    fetches = [
+        asyncio.create_task(tree.fetch(relays, f"fetched{i}", progress=lambda now, i=i: begun[i].set()))  # type: ignore[misc]
+        for i in range(4)
+    ]
+    await asyncio.gather(*(event.wait() for event in begun))
+    await relays[0].stop()
+    await asyncio.gather(*fetches)
+    assert all(same(tree.folder / f"fetched{i}", path) for i in range(4))
+
+
 async def test_the_only_server_is_killed_and_started_again(tree: Tree) -> None:
     origin = await tree.origin()
     path = tree.file(16 * MIB)
