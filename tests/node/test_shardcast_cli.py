@@ -184,25 +184,18 @@ def test_a_client_follows_versions_and_serves_them(shell: Shell) -> None:
 
 
 def test_a_fetch_that_is_stopped_says_so_by_its_status(shell: Shell) -> None:
-    words = [
-        "fetch",
-        "--from",
-        "http://127.0.0.1:1",
-        "--publisher",
-        "12D3KooWnobody",
-        "--to",
-        "out",
-        "--json",
-    ]
-    fetch = subprocess.Popen([*COMMAND, *words], cwd=shell.folder, env=environment())
-    try:
-        with pytest.raises(subprocess.TimeoutExpired):
-            fetch.wait(3)
-        fetch.send_signal(signal.SIGINT)
-        assert fetch.wait(30) == 130
-    finally:
-        fetch.kill()
-        fetch.wait()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        words = ["fetch", "--from", url, "--publisher", "12D3KooWnobody", "--to", "out", "--json"]
+        fetch = subprocess.Popen([*COMMAND, *words], cwd=shell.folder, env=environment())
+        try:
+            silent.accept()
+            fetch.send_signal(signal.SIGINT)
+            assert fetch.wait(30) == 130
+        finally:
+            fetch.kill()
+            fetch.wait()
 
 
 @pytest.mark.parametrize(
