@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shardcast.ranges import Arrivals, FileRanges
     from shardcast.service import Service, attach
     from shardcast.shelf import Shelf
+    from shardcast.stream import Parent
     from shardcast.ways import Offer, cheapest_way
 
 _WHERE = {
@@ -49,6 +50,7 @@ _WHERE = {
     "ranges": ("Arrivals", "FileRanges"),
     "service": ("Service", "attach"),
     "shelf": ("Shelf",),
+    "stream": ("Parent",),
     "ways": ("Offer", "cheapest_way"),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
@@ -69,6 +71,7 @@ __all__ = [
     "ManifestWriter",
     "Offer",
     "Origin",
+    "Parent",
     "Progress",
     "Publication",
     "Published",

@@ -30,7 +30,7 @@ class Held:
     digest: bytes
 
 
-def encode_file(new: Ranges, into: Path, parent: Held | None = None) -> Decoded:
+def encode_file(new: Ranges, into: Path, parent: Parent | None = None) -> Decoded:
     """Encode a safetensors file into another file, which appears when it is whole.
 
     Blocking; memory for one block, whatever the sizes.
@@ -38,7 +38,7 @@ def encode_file(new: Ranges, into: Path, parent: Held | None = None) -> Decoded:
     Args:
         new: The file, which may still be growing.
         into: The encoded file.
-        parent: What the receivers are to have.
+        parent: The file that the receivers are to have.
 
     Returns:
         What a manifest says of the encoded file.
@@ -46,23 +46,17 @@ def encode_file(new: Ranges, into: Path, parent: Held | None = None) -> Decoded:
     Raises:
         NodeError: SHC_TENSORS, when one of the two is no safetensors file: send the new one as it is; STO_….
     """
-    with contextlib.ExitStack() as stack:
-        before = (
-            Parent(parent.digest, stack.enter_context(FileRanges(parent.path)))
-            if parent is not None
-            else None
-        )
-        last = b""
+    last = b""
 
-        def write(descriptor: int) -> None:
-            nonlocal last
-            for piece in encode(new, before):
-                _write(descriptor, piece)
-                last = piece
+    def write(descriptor: int) -> None:
+        nonlocal last
+        for piece in encode(new, parent):
+            _write(descriptor, piece)
+            last = piece
 
-        write_through(into, write)
-        digest = parent.digest if parent is not None else None
-        return Decoded(PLANES if parent is None else DELTA, new.size, last, digest)
+    write_through(into, write)
+    digest = parent.digest if parent is not None else None
+    return Decoded(PLANES if parent is None else DELTA, new.size, last, digest)
 
 
 def decode_file(encoded: Ranges, into: Path, decoded: Decoded, parent: Held | None = None) -> None:

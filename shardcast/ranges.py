@@ -1,4 +1,4 @@
-"""Bytes that are read by range: of a file, of bytes in memory, or of a file that is still arriving."""
+"""Bytes that are read by range: of a file, whole or still arriving."""
 
 import os
 from bisect import bisect_left, bisect_right
@@ -168,26 +168,3 @@ class FileRanges:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-class MemoryRanges:
-    """Bytes in memory."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    @property
-    def size(self) -> int:
-        """Bytes in all."""
-        return len(self._data)
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Exactly `length` bytes from `offset` on.
-
-        Raises:
-            NodeError: STO_CORRUPT, when there are fewer.
-        """
-        data = self._data[offset : offset + length]
-        if len(data) != length:
-            raise NodeError(Code.STO_CORRUPT, "The bytes are fewer than they should be.")
-        return data

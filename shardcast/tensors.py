@@ -80,18 +80,6 @@ def read_index(head: bytes, size: int) -> TensorIndex:
     )
 
 
-def file_size(head: bytes) -> int:
-    """Bytes of the whole file that begins with `head`, by the tensors it names.
-
-    Raises:
-        NodeError: SHC_TENSORS.
-    """
-    begin = header_size(head)
-    fields = _json(head[8:begin])
-    ends = [_info(n, e, begin).end for n, e in fields.items() if n != _METADATA and isinstance(e, dict)]
-    return max(ends, default=begin)
-
-
 def index_fields(index: TensorIndex) -> dict[str, Any]:
     """The index as JSON for a manifest: name to element type, shape, first byte, byte after the last."""
     return {info.name: [info.dtype, list(info.shape), info.start, info.end] for info in index}

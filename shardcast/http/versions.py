@@ -24,7 +24,7 @@ from shardcast.http.origin import Origin, Publication, Published
 from shardcast.http.source import Source
 from shardcast.names import check_name
 from shardcast.ranges import FileRanges
-from shardcast.stream import index_of
+from shardcast.stream import Parent, index_of
 from shardcast.tensors import TensorIndex
 from shardcast.ways import Offer, Way, cheapest_way, wants_snapshot
 
@@ -68,24 +68,49 @@ class Publisher:
     ) -> None:
         self._origin, self._folder, self._every, self._shard_size = origin, folder, every, shard_size
         self._names = forms(check_name(name))
-        self._before: Held | None = None
+        self._before: Parent | None = None
+        self._open: FileRanges | None = None
         self._deltas = 0
 
     async def publish(self, path: Path, version: str | None = None) -> tuple[Published, ...]:
         """Publish a file in all forms that are worth it; the file itself first, while it is still hashed.
 
-        The file must not be changed afterwards, nor removed before the next one was published.
+        The file must not be written into afterwards; it may be moved, removed, or replaced by another of its name.
 
         Raises:
             NodeError: As :meth:`shardcast.http.origin.Origin.publish`; STO_….
         """
-        index = await asyncio.to_thread(_index, path)
+        ranges = await asyncio.to_thread(FileRanges, path)
+        try:
+            index = await asyncio.to_thread(_index, ranges)
+            done = await self._publish(path, ranges, index, version)
+        except BaseException:
+            ranges.close()
+            raise
+        self.close()
+        if index is None:
+            ranges.close()
+        else:
+            self._before = Parent(done[0].content, ranges)
+            self._open = ranges
+        return done
+
+    def close(self) -> None:
+        """Let the last version go, which is kept open to be the next one's parent."""
+        self._before = None
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    async def _publish(
+        self, path: Path, ranges: FileRanges, index: TensorIndex | None, version: str | None
+    ) -> tuple[Published, ...]:
         short = index if index is not None and len(index) <= _MOST_INDEX else None
         delta: Decoded | None = None
         into = {encoding: self._folder / f"next.{encoding}" for encoding in (DELTA, PLANES)}
         if index is not None and self._before is not None:
             # Before anything is announced: who waits for the version then finds its delta beside the file.
-            delta = await asyncio.to_thread(_encode, path, into[DELTA], self._before)
+            delta = await asyncio.to_thread(encode_file, ranges, into[DELTA], self._before)
             self._deltas += 1
         raw = self._names[RAW]
         under_way = [
@@ -95,13 +120,12 @@ class Publisher:
         if delta is not None:
             under_way.append(await self._announce(into[DELTA], label, delta, short))
         if index is not None and wants_snapshot(self._deltas, self._every):
-            planes = await asyncio.to_thread(_encode, path, into[PLANES], None)
+            planes = await asyncio.to_thread(encode_file, ranges, into[PLANES])
             under_way.append(await self._announce(into[PLANES], label, planes, short))
             self._deltas = 0
         done = [await publication.done() for publication in under_way]
         for encoded in into.values():
             encoded.unlink(missing_ok=True)  # the origin has them open for as long as it serves them
-        self._before = Held(path, done[0].content) if index is not None else None
         return tuple(done)
 
     async def _announce(
@@ -113,20 +137,14 @@ class Publisher:
         )
 
 
-def _index(path: Path) -> TensorIndex | None:
+def _index(ranges: FileRanges) -> TensorIndex | None:
     """The tensors of a file; None if it is no safetensors file."""
     try:
-        with FileRanges(path) as ranges:
-            return index_of(ranges)
+        return index_of(ranges)
     except NodeError as error:
         if error.code is not Code.SHC_TENSORS:
             raise
         return None
-
-
-def _encode(path: Path, into: Path, parent: Held | None) -> Decoded:
-    with FileRanges(path) as ranges:
-        return encode_file(ranges, into, parent)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from shardcast.encoding import Held, decode_file, encode_file
 from shardcast.header import Decoded
 from shardcast.ranges import FileRanges
+from shardcast.stream import Parent
 from tests.bench.measurement import Measurement
 from tests.eval.toploc.model import Source, Weights, assemble
 
@@ -136,8 +137,11 @@ def _published(weights: Weights, path: Path) -> Held:
 
 
 def _encode(new: Path, into: Path, parent: Held | None) -> Decoded:
-    with FileRanges(new) as ranges:
-        return encode_file(ranges, into, parent)
+    with ExitStack() as stack:
+        before = None
+        if parent is not None:
+            before = Parent(parent.digest, stack.enter_context(FileRanges(parent.path)))
+        return encode_file(stack.enter_context(FileRanges(new)), into, before)
 
 
 def _decode(stream: Path, into: Path, decoded: Decoded, parent: Held | None) -> None:

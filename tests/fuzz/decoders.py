@@ -119,8 +119,8 @@ def _delta_stream() -> Fuzzed:
     from blake3 import blake3
 
     from shardcast import limits
-    from shardcast.ranges import MemoryRanges
     from shardcast.stream import Parent, decode, encode
+    from tests.shardcast.weights import MemoryRanges
 
     old, new = (_safetensors(seed) for seed in (1, 2))
     parent = Parent(blake3(old).digest(), MemoryRanges(old))

@@ -21,8 +21,8 @@ from shardcast.expect import Expect
 from shardcast.header import Header
 from shardcast.manifest import Manifest, ManifestWriter, build_manifest
 from shardcast.ranges import Arrivals, FileRanges
-from shardcast.stream import index_of
-from tests.shardcast.weights import Weight, file_of, weight_of
+from shardcast.stream import Parent, index_of
+from tests.shardcast.weights import MemoryRanges, Weight, file_of, weight_of
 
 LARGE = 40_000
 MODEL = {
@@ -51,7 +51,8 @@ def encoded(folder: Path, content: bytes, parent: bytes | None = None) -> tuple[
         (folder / "parent").write_bytes(parent)
         held = Held(folder / "parent", blake3(parent).digest())
     with FileRanges(folder / "new") as ranges:
-        decoded = encode_file(ranges, folder / "object", held)
+        before = Parent(held.digest, MemoryRanges(parent)) if held and parent else None
+        decoded = encode_file(ranges, folder / "object", before)
     return build_manifest(folder / "object", "policy", version="8", decoded=decoded), folder / "object", held
 
 

@@ -15,10 +15,10 @@ from protocol.errors import Code, NodeError
 from shardcast import blocks, limits
 from shardcast.blocks import DENSE, PLAIN, SAME, SPARSE
 from shardcast.encoding import DELTA, PLANES, Held, decode_file, encode_file
-from shardcast.ranges import Arrivals, FileRanges, MemoryRanges
+from shardcast.ranges import Arrivals, FileRanges
 from shardcast.stream import MAGIC, Parent, decode, encode
 from tests.shardcast import plain_decoder
-from tests.shardcast.weights import Weight, file_of, successors, weight_of, weights
+from tests.shardcast.weights import MemoryRanges, Weight, file_of, successors, weight_of, weights
 
 HEAD, SEGMENT = struct.Struct("<8sQQ32sI"), struct.Struct("<QQB")
 NOWHERE = 2**64 - 1
@@ -363,7 +363,7 @@ def test_files_are_encoded_and_decoded_and_appear_whole(tmp_path: Path) -> None:
     held = Held(tmp_path / "old", blake3(old).digest())
     for parent, encoding in ((held, DELTA), (None, PLANES)):
         with FileRanges(tmp_path / "new") as ranges:
-            made = encode_file(ranges, tmp_path / "stream", parent)
+            made = encode_file(ranges, tmp_path / "stream", parent_of(old if parent else None))
         assert (made.encoding, made.size, made.digest) == (encoding, len(new), blake3(new).digest())
         assert made.parent == (parent.digest if parent is not None else None)
         with FileRanges(tmp_path / "stream") as ranges:

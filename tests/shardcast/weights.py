@@ -105,4 +105,19 @@ def _moved(weight: Weight, chance: "object") -> bytes:
     return bytes(out)
 
 
+class MemoryRanges:
+    """Bytes in memory, read by range."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    @property
+    def size(self) -> int:
+        return len(self._data)
+
+    def read(self, offset: int, length: int) -> bytes:
+        assert offset + length <= len(self._data)
+        return self._data[offset : offset + length]
+
+
 assert sys.byteorder == "little"

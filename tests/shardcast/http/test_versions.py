@@ -99,6 +99,21 @@ async def test_a_snapshot_is_published_every_so_many_versions(tree: Tree) -> Non
     assert not list((tree.folder / "forms").iterdir()), "the origin has open what it serves"
 
 
+async def test_a_file_may_be_replaced_by_the_next_one_of_its_name(tree: Tree) -> None:
+    origin = await tree.origin()
+    publish, bring = await publisher(tree, origin), library(tree)
+    path = tree.folder / "model"
+    for number in range(3):
+        step(tree, number).rename(path)
+        await publish.publish(path)
+        brought = await bring.bring(sources(url_of(origin)))
+        assert brought.file.path.read_bytes() == path.read_bytes() and brought.refused == ()
+        assert [offer.parent is not None for offer in brought.way] == [number > 0]
+    path.unlink()
+    assert len(await publish.publish(step(tree, 3))) == 2
+    publish.close()
+
+
 async def test_files_that_are_not_safetensors_are_published_as_they_are(tree: Tree) -> None:
     origin = await tree.origin()
     publish = await publisher(tree, origin)
