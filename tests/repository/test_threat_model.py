@@ -1,4 +1,4 @@
-"""Every row of docs/threat-model.md names tests that exist."""
+"""Every row of docs/threat-model.md names tests that exist, and so does the threat model of docs/shardcast.md."""
 
 import re
 from pathlib import Path
@@ -42,3 +42,16 @@ def test_a_row_names_tests_that_exist(row: list[str]) -> None:
     for file, name in named:
         assert (ROOT / file).is_file(), f"{file} does not exist"
         assert name in names_in(ROOT / file), f"{file} has no {name}"
+
+
+SHARDCAST = (ROOT / "docs" / "shardcast.md").read_text(encoding="utf-8").partition("## Threat model")[2]
+ATTACKS = [line for line in SHARDCAST.partition("\n## ")[0].splitlines() if line.startswith("| ")][1:]
+
+
+@pytest.mark.parametrize("line", ATTACKS, ids=lambda line: line[2:42])
+def test_an_attack_on_a_broadcast_names_tests_that_exist(line: str) -> None:
+    attack, control, tests, _ = (cell.strip() for cell in line.strip("|").split("|"))
+    named = re.findall(r"`(tests/[^`]+)::(\w+)`", tests)
+    assert attack and control and named
+    for file, name in named:
+        assert (ROOT / file).is_file() and name in names_in(ROOT / file), f"{file} has no {name}"

@@ -17,6 +17,7 @@ from shardcast.http.fetching import Fetched, fetch_version
 from shardcast.http.intake import Manner
 from shardcast.http.origin import Origin, Published
 from shardcast.http.relay import Relay
+from shardcast.http.server import Server
 from shardcast.http.source import Source
 
 MIB = 1024 * 1024
@@ -50,6 +51,13 @@ class Tree:
         await origin.start("127.0.0.1", port)
         self._stack.push_async_callback(_stopped, origin)
         return origin
+
+    async def also(self, origin: Origin, access: Access) -> str:
+        """The same objects at another address, with other limits; returns its URL."""
+        server = Server(origin.catalogue, access)
+        await server.start("127.0.0.1", 0)
+        self._stack.push_async_callback(server.stop)
+        return f"http://127.0.0.1:{server.port}"
 
     async def relay(
         self, sources: Sequence[Origin | Relay | str], folder: str = "relay", *, port: int = 0, **options: Any

@@ -15,6 +15,7 @@ from shardcast.expect import Expect
 from shardcast.http.door import Access
 from shardcast.http.peer import Peer
 from shardcast.http.source import Link, Source
+from shardcast.scores import Scores
 from tests.shardcast.http.conftest import MIB, Tree, holds, published, same, until, url_of
 
 
@@ -217,14 +218,15 @@ async def test_a_relay_goes_on_with_what_an_earlier_start_left(tree: Tree) -> No
 
 
 async def test_clients_that_serve_are_found_and_asked_by_those_that_serve_too(tree: Tree) -> None:
-    origin = await tree.origin(access=Access(rate=MIB))
+    origin = await tree.origin()
+    slow = await tree.also(origin, Access(rate=MIB))
     path = tree.file(3 * MIB)
     await published(origin, path, shard_size=MIB // 4)
     first, second = Peer(), Peer()
     for peer in (first, second):
         await peer.start("127.0.0.1")
-    await tree.fetch([origin], "first", peer=first)
-    fetched = await tree.fetch([origin], "second", peer=second)
+    await tree.fetch([slow, origin], "first", peer=first)
+    fetched = await tree.fetch([slow], "second", peer=second)
     assert same(tree.folder / "second", path)
     assert fetched.per_source[f"http://127.0.0.1:{first.server.port}"] > 0
     served = first.server.sent
@@ -252,3 +254,27 @@ async def test_a_client_keeps_no_old_version_for_others(tree: Tree, monkeypatch:
         serial = (await tree.fetch([origin], newer_than=serial, peer=peer)).serial
     assert [entry.serial for entry in peer.catalogue.entries()] == [serial]
     await peer.stop()
+
+
+async def test_a_fast_server_that_was_not_asked_yet_is_found_while_a_slow_one_brings(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "EXPLORE", timedelta(seconds=0.2))
+    fast = await tree.origin()
+    slow = await tree.also(fast, Access(rate=MIB))
+    path = tree.file(8 * MIB)
+    await published(fast, path, shard_size=MIB // 4)
+    fetched = await tree.fetch([slow, fast], parallel=1)
+    assert same(tree.folder / "fetched", path)
+    assert fetched.per_source[url_of(fast)] > fetched.per_source.get(slow, 0)
+
+
+async def test_what_was_learned_of_servers_decides_whom_the_next_fetch_asks(tree: Tree) -> None:
+    fast = await tree.origin()
+    slow = await tree.also(fast, Access(rate=2 * MIB))
+    path = tree.file(4 * MIB)
+    await published(fast, path, shard_size=MIB)
+    scores = Scores(explore=0.0)
+    await tree.fetch([slow, fast], "one", parallel=2, scores=scores)
+    fetched = await tree.fetch([slow, fast], "two", parallel=1, scores=scores)
+    assert set(fetched.per_source) == {url_of(fast)}
