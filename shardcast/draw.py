@@ -208,7 +208,11 @@ class Drawing:
         bar = max(max((r for r in rates.values() if r), default=0.0) / _DULL, 1.0)
         lively = [h for h, r in rates.items() if h not in self._resting and (r is None or r >= bar)]
         wanted = parallel - len(lively)
-        if wanted <= 0 and self._reserve and now - self._explored > limits.EXPLORE.total_seconds():
+        spare = [hand for hand in lively if hand.lane and hand not in self._relieved]
+        if wanted <= 0 and self._reserve and spare:
+            self._relieved.add(spare[-1])  # another holder is worth more than one more hand at the same
+            wanted = 1
+        elif wanted <= 0 and self._reserve and now - self._explored > limits.EXPLORE.total_seconds():
             self._explored, wanted = now, 1  # one that was not heard yet may be faster than all of these
             known = {hand: rate for hand, rate in rates.items() if rate is not None}
             if known:
@@ -241,7 +245,8 @@ class Drawing:
         while (not self._sealed or self._book.useful(hand)) and hand.holder not in self._left_behind:
             if hand in self._relieved:
                 self._relieved.discard(hand)
-                self._reserve.append(hand.holder)
+                if not hand.lane:
+                    self._reserve.append(hand.holder)
                 return
             batch = self._book.draw(hand, monotonic())
             if not batch:
