@@ -21,9 +21,9 @@ from diloco.store.reduced import ReducedStore
 from protocol.clock import monotonic
 from protocol.errors import Code, NodeError
 from protocol.units import PeerId
+from shardcast.building import build_manifest
 from shardcast.client import fetch
 from shardcast.expect import Expect
-from shardcast.manifest import build_manifest
 from shardcast.messages import AskList
 from shardcast.shelf import Shelf
 

@@ -97,7 +97,8 @@ def _listing() -> Fuzzed:
 
 @target("manifest")
 def _manifest() -> Fuzzed:
-    from shardcast.manifest import Manifest, build_manifest
+    from shardcast.building import build_manifest
+    from shardcast.manifest import Manifest
 
     def run(data: bytes) -> None:
         try:

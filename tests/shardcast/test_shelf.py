@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import Code, NodeError
-from shardcast.manifest import Manifest, build_manifest
+from shardcast.building import build_manifest
+from shardcast.manifest import Manifest
 from shardcast.shelf import Shelf
 
 CONTENT = os.urandom(10_000)
