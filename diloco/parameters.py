@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from diloco.config import RunSections
-from diloco.rounds.statements import Parameter
+from diloco.rounds.values import Parameter
 from diloco.store.ledger import Ledger
 
 

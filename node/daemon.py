@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diloco.creation import create_genesis, grid_of, initial_state
 from diloco.genesis import Genesis
@@ -34,7 +34,7 @@ from node.renewal import Renewal
 from node.roles.coordinator import Coordinator
 from node.roles.corpus import share_corpus
 from node.roles.relay import ROLE as RELAY_ROLE
-from node.roles.relay import start_relay
+from node.roles.relay import RelayRole, start_relay
 from node.roles.resetting import Resetting
 from node.roles.wishes import carry_out
 from node.roles.workers import Workers
@@ -48,9 +48,6 @@ from protocol.identity import Identity
 from protocol.keeping import keep_running
 from protocol.rpc import Context, SocketMeter
 from protocol.units import Address
-
-if TYPE_CHECKING:
-    from shardcast.http.relay import Relay
 
 IDENTITY_FILE = "identity.key"
 INVITATIONS_FILE = "invited.json"
@@ -120,7 +117,7 @@ class Daemon:
         self._member: Member | None = None
         self._workers: Workers | None = None
         self._coordinator: Coordinator | None = None
-        self._relay: Relay | None = None
+        self._relay: RelayRole | None = None
         self._watch: asyncio.Future[None] | None = None
         self._stopping = asyncio.Event()
 
@@ -167,7 +164,9 @@ class Daemon:
             "node.start", peer=identity.peer_id, version=machine.software_version(), pid=os.getpid(),
             boot=network.boot.hex(), roles=list(roles), name=self._runfile.node.name,
         )  # fmt: skip
-        self._relay = await start_relay(self._runfile.shardcast, self._folder / "shardcast", self._emit)
+        self._relay = await start_relay(
+            self._runfile.shardcast, self._folder / "shardcast", self._emit, network.endpoint
+        )
         await self._or_stopped(self._enter(network))
         if self._stopping.is_set():
             return

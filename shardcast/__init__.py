@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shardcast.building import build_manifest
     from shardcast.client import FetchReport, Refusal, fetch
     from shardcast.draw import Progress
     from shardcast.encoding import Held, decode_file, encode_file
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from shardcast.http.streaming import stream
     from shardcast.http.versions import Brought, Library, Publisher
     from shardcast.loading import load
-    from shardcast.manifest import Manifest, ManifestWriter, Shard, build_manifest
+    from shardcast.manifest import Manifest, ManifestWriter, Shard
     from shardcast.names import check_name, check_version
     from shardcast.ranges import Arrivals, FileRanges
     from shardcast.service import Service, attach
@@ -45,7 +46,8 @@ _WHERE = {
     "http.streaming": ("stream",),
     "http.versions": ("Brought", "Library", "Publisher"),
     "loading": ("load",),
-    "manifest": ("Manifest", "ManifestWriter", "Shard", "build_manifest"),
+    "building": ("build_manifest",),
+    "manifest": ("Manifest", "ManifestWriter", "Shard"),
     "names": ("check_name", "check_version"),
     "ranges": ("Arrivals", "FileRanges"),
     "service": ("Service", "attach"),

@@ -3,7 +3,7 @@
 Content travels unsealed on the bulk plane: the connection is authenticated and every byte is verified by hash.
 """
 
-from protocol.messages import field, message, part, request
+from protocol.messages import field, message, part, request, topic
 from shardcast import limits
 
 
@@ -104,3 +104,22 @@ class AskList:
 
     prefix: str = field(1, default="")
     after: str = field(2, default="")
+
+
+@topic("shardcast.announced", version=1, max_bytes="1 KiB", rate="10/s", audience="member")
+class Announced:
+    """The publishing relay has the beginning of a version, or all of it. It is a hint: the manifest decides.
+
+    Attributes:
+        object: The link of the manifest's header (32 bytes).
+        name: Of the object.
+        label: The version's label.
+        serial: Its place in the order of its author's versions.
+        author: Who publishes it.
+    """
+
+    object: bytes = field(1, max_bytes=32)
+    name: str = field(2, max_bytes=limits.MAX_NAME)
+    label: str = field(3, max_bytes=limits.MAX_VERSION)
+    serial: int = field(4)
+    author: str = field(5, max_bytes=64)

@@ -9,7 +9,7 @@ from blake3 import blake3
 
 from diloco.rounds.certificate import Certified
 from diloco.rounds.rules import Seat
-from diloco.rounds.statements import Value
+from diloco.rounds.values import Value
 from protocol.delegation import Authority, authority
 from protocol.envelope import Sealed, seal, unseal
 from protocol.errors import Code, NodeError

@@ -20,7 +20,7 @@ from diloco.reduce.messages import Accusation, Exhibit, Header, PullExhibits
 from diloco.reduce.reduction import Signed
 from diloco.rounds.audits import drawn_chunk
 from diloco.rounds.state import State
-from diloco.rounds.statements import Value
+from diloco.rounds.values import Value
 from diloco.store.exhibits import Exhibits
 from protocol.envelope import Sealed, unseal
 from protocol.errors import Code, NodeError

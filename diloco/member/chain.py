@@ -10,8 +10,7 @@ from diloco.member.setting import Setting, anchor_of
 from diloco.rounds.certificate import Certified
 from diloco.rounds.delta import apply_delta, encode_delta
 from diloco.rounds.proofs import Proofs
-from diloco.rounds.statements import START_ROUND, Decided
-from diloco.rounds.values import parse_value, value_digest
+from diloco.rounds.values import START_ROUND, Decided, parse_value, value_digest
 from diloco.store.ledger import Ledger, to_message
 from protocol.errors import Code, NodeError
 from protocol.rpc import Context

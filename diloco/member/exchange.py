@@ -20,8 +20,8 @@ from diloco.rounds.events import Event, Held, Reduce, Reduced, Unheld
 from diloco.rounds.evidence import Proof, contradiction
 from diloco.rounds.roster import Plan
 from diloco.rounds.state import State
-from diloco.rounds.statements import Reassign, Value
-from diloco.rounds.values import parse_value
+from diloco.rounds.statements import Reassign
+from diloco.rounds.values import Value, parse_value
 from protocol.envelope import Sealed, unseal
 from protocol.errors import Code, NodeError
 from protocol.units import PeerId

@@ -10,7 +10,7 @@ from diloco.member.setting import Setting, Tasks
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Decision, Event, ResetCame
 from diloco.rounds.state import State
-from diloco.rounds.statements import Decided
+from diloco.rounds.values import Decided
 from protocol.errors import Code, NodeError
 from protocol.units import PeerId
 

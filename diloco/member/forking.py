@@ -9,7 +9,7 @@ from diloco.member.setting import Setting
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Event, RivalCame
 from diloco.rounds.state import State
-from diloco.rounds.statements import Decided
+from diloco.rounds.values import Decided
 from diloco.store.ledger import to_message
 from protocol.errors import Code, NodeError
 from protocol.units import PeerId

@@ -18,7 +18,7 @@ from diloco.reduce.contribution import Frozen
 from diloco.reduce.messages import Frame, PullContribution, PullNamed, PullReduced, PullSigned
 from diloco.reduce.reduction import Reduction, Signed
 from diloco.rounds.roster import Plan
-from diloco.rounds.statements import Value
+from diloco.rounds.values import Value
 from diloco.store.ledger import Ledger
 from diloco.store.reduced import ReducedStore
 from protocol.errors import Code, NodeError

@@ -58,8 +58,10 @@ from diloco.rounds.events import (
 )
 from diloco.rounds.evidence import Proof
 from diloco.rounds.machine import advance
+from diloco.rounds.records import Order
 from diloco.rounds.state import State
-from diloco.rounds.statements import Decided, Lease, Order, Ready
+from diloco.rounds.statements import Ready
+from diloco.rounds.values import Decided, Lease
 from diloco.rounds.waiting import Waiting
 from diloco.store.checkpoints import Checkpoints
 from diloco.store.ledger import Ledger

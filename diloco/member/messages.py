@@ -1,6 +1,6 @@
 """What members say to one another beside statements about rounds."""
 
-from diloco.rounds.statements import Decided
+from diloco.rounds.values import Decided
 from protocol.messages import field, message, request
 
 

@@ -15,7 +15,9 @@ from blake3 import blake3
 from diloco.member.setting import Setting, Tasks
 from diloco.rounds.certificate import Certified
 from diloco.rounds.evidence import Proof, contradiction
-from diloco.rounds.statements import Decided, Evidence, Order, Vote
+from diloco.rounds.records import Order
+from diloco.rounds.statements import Evidence, Vote
+from diloco.rounds.values import Decided
 from protocol.envelope import Sealed, unseal
 from protocol.messages import decode, encode, field, topic
 from protocol.rpc import Context

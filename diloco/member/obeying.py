@@ -8,8 +8,8 @@ from diloco.member.outgoing import Outgoing
 from diloco.member.setting import Setting, order_right
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Event, OrderCame
+from diloco.rounds.records import Order
 from diloco.rounds.state import State
-from diloco.rounds.statements import Order
 from diloco.store.ledger import to_message
 from protocol.envelope import Sealed
 from protocol.errors import Code, NodeError

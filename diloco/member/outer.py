@@ -18,7 +18,7 @@ from diloco.parameters import changed
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Contribution, Event, StateReady, Tick, Trained
 from diloco.rounds.state import State
-from diloco.rounds.statements import Value
+from diloco.rounds.values import Value
 from diloco.store.ledger import Ledger
 from protocol.errors import Code, NodeError
 from protocol.units import PeerId

@@ -10,7 +10,7 @@ from diloco.member.spreading import Spreading
 from diloco.rounds import routing
 from diloco.rounds.certificate import Certified
 from diloco.rounds.state import State
-from diloco.rounds.statements import Decided
+from diloco.rounds.values import Decided
 from protocol.envelope import Sealed, seal
 from protocol.units import PeerId
 

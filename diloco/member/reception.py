@@ -7,7 +7,9 @@ from diloco.member.chain import Chain
 from diloco.member.exchange import Exchange
 from diloco.member.holding import Holding
 from diloco.member.presence import Presence
-from diloco.rounds.statements import AskReset, Close, Decided, Order, Pass, Proposal, Ready, Reassign, Vote
+from diloco.rounds.records import Order
+from diloco.rounds.statements import AskReset, Close, Pass, Proposal, Ready, Reassign, Vote
+from diloco.rounds.values import Decided
 from protocol.envelope import Sealed
 from protocol.rpc import Context, Endpoint
 from protocol.units import PeerId

@@ -14,16 +14,16 @@ from diloco.layout import Grid
 from diloco.member.applying import Applied, Applying
 from diloco.member.setting import Setting
 from diloco.outer_state import OuterState
-from diloco.rounds.statements import Value
+from diloco.rounds.values import Value
 from diloco.store.checkpoints import Checkpoints
 from diloco.store.ledger import Ledger
 from diloco.store.reduced import ReducedStore
 from protocol.clock import monotonic
 from protocol.errors import Code, NodeError
 from protocol.units import PeerId
+from shardcast.building import build_manifest
 from shardcast.client import fetch
 from shardcast.expect import Expect
-from shardcast.manifest import build_manifest
 from shardcast.messages import AskList
 from shardcast.shelf import Shelf
 

@@ -15,9 +15,11 @@ from diloco.layout import Grid
 from diloco.member.admission import Anchor, anchor_in, read_admission
 from diloco.parameters import accepts
 from diloco.rounds.evidence import Proof, check
+from diloco.rounds.records import Order
 from diloco.rounds.rules import Rules, Seat
 from diloco.rounds.state import Timing
-from diloco.rounds.statements import Close, Evidence, Lease, Order, Ready
+from diloco.rounds.statements import Close, Evidence, Ready
+from diloco.rounds.values import Lease
 from protocol.clock import monotonic
 from protocol.delegation import Authority, authority
 from protocol.envelope import Sealed, unseal

@@ -9,7 +9,7 @@ from diloco.member.setting import Setting, Trainer
 from diloco.outer_state import OuterState
 from diloco.reduce.contribution import Frozen, freeze
 from diloco.rounds.leases import cut, samples_of, spans_of
-from diloco.rounds.statements import Lease
+from diloco.rounds.values import Lease
 from protocol.errors import Code, NodeError
 
 _MOST_RESTARTS = 1

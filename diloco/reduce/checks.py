@@ -11,7 +11,7 @@ from diloco.norm import squared_norm
 from diloco.reduce.evidence import same_norm
 from diloco.reduce.messages import Frame
 from diloco.rounds.roster import Plan, included
-from diloco.rounds.statements import ReducedChunk
+from diloco.rounds.values import ReducedChunk
 from protocol.errors import Code, NodeError
 
 QUANTIZATION = 0.064

@@ -19,7 +19,8 @@ from diloco.layout import Grid
 from diloco.norm import squared_norm
 from diloco.reduce.messages import Basis, Exhibit, Header, Input
 from diloco.rounds.roster import Plan, included
-from diloco.rounds.statements import Ready, ReducedChunk
+from diloco.rounds.statements import Ready
+from diloco.rounds.values import ReducedChunk
 from protocol.envelope import Sealed
 from protocol.errors import Code, NodeError
 from protocol.messages import decode, encode

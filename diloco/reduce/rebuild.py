@@ -13,7 +13,8 @@ from diloco.reduce.evidence import basis_of
 from diloco.reduce.gathering import Attempt, Gathering, Setting
 from diloco.reduce.messages import Frame, Header
 from diloco.rounds.roster import Plan, included
-from diloco.rounds.statements import Ready, Value
+from diloco.rounds.statements import Ready
+from diloco.rounds.values import Value
 from protocol.envelope import Sealed
 from protocol.units import RunId
 

@@ -15,7 +15,8 @@ from diloco.reduce.contribution import Frozen
 from diloco.reduce.evidence import basis_digest, basis_of
 from diloco.reduce.gathering import Attempt, Gathering, Setting, _size, pull
 from diloco.reduce.messages import Frame, Header, PullReduced, PullSigned
-from diloco.rounds.statements import Move, Reassign, ReducedChunk
+from diloco.rounds.statements import Move, Reassign
+from diloco.rounds.values import ReducedChunk
 from protocol.clock import monotonic
 from protocol.errors import Code, NodeError
 from protocol.units import PeerId

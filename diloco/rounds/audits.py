@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from blake3 import blake3
 
 from diloco.rounds.electorate import draw_order
-from diloco.rounds.statements import Elector, Ready, Unproven
+from diloco.rounds.statements import Ready
+from diloco.rounds.values import Elector, Unproven
 
 AUDITORS = 2
 """Voters that are drawn to check each owner in each round."""

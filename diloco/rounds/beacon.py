@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from blake3 import blake3
 
-from diloco.rounds.statements import Elector, Ready, Reveal
+from diloco.rounds.statements import Ready
+from diloco.rounds.values import Elector, Reveal
 
 _BYTES = 32
 

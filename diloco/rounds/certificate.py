@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from diloco.rounds.electorate import is_quorum
-from diloco.rounds.statements import Value, Vote
-from diloco.rounds.values import parse_value, value_digest
+from diloco.rounds.statements import Vote
+from diloco.rounds.values import Value, parse_value, value_digest
 from protocol.envelope import Sealed
 from protocol.errors import Code, NodeError
 

@@ -15,8 +15,7 @@ from diloco.rounds.orders import with_parameters
 from diloco.rounds.planning import books_after
 from diloco.rounds.roster import bitmap, weigh
 from diloco.rounds.rules import Rules
-from diloco.rounds.statements import Contributor, Elector, Ghost, ReducedChunk, Value
-from diloco.rounds.values import value_digest
+from diloco.rounds.values import Contributor, Elector, Ghost, ReducedChunk, Value, value_digest
 from protocol.errors import Code, NodeError
 from protocol.messages import decode, encode, field, message, part, spec_of
 

@@ -7,7 +7,8 @@ from functools import lru_cache
 from blake3 import blake3
 
 from diloco.rounds.beacon import withheld_after
-from diloco.rounds.statements import Elector, Ready
+from diloco.rounds.statements import Ready
+from diloco.rounds.values import Elector
 
 
 def is_quorum(present: Collection[str], electorate: Sequence[Elector], tie_breaker: str) -> bool:

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 from diloco.rounds.certificate import Certified
 from diloco.rounds.evidence import Proof
+from diloco.rounds.records import Order
 from diloco.rounds.roster import Plan
-from diloco.rounds.statements import AskReset, Close, Order, Pass, Proposal, Rate, Ready, ReducedChunk, Vote
+from diloco.rounds.statements import AskReset, Close, Pass, Proposal, Rate, Ready, Vote
+from diloco.rounds.values import ReducedChunk
 from protocol.envelope import Sealed
 
 Statement = Ready | Proposal | Close | Vote | Pass | AskReset

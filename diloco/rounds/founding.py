@@ -6,7 +6,7 @@ from types import MappingProxyType
 from diloco.rounds.electorate import draw_order
 from diloco.rounds.leases import Ledger, assign, assign_timed, settle, sizes_after
 from diloco.rounds.rules import Rules
-from diloco.rounds.statements import START_ROUND, Boot, Elector, Value
+from diloco.rounds.values import START_ROUND, Boot, Elector, Value
 
 
 def make_start(

@@ -8,8 +8,9 @@ from diloco.rounds import moves, planning, roster
 from diloco.rounds.events import Effect, Fetch, Note, Reduce
 from diloco.rounds.evidence import contradiction
 from diloco.rounds.moves import Step
+from diloco.rounds.records import Order
 from diloco.rounds.state import State
-from diloco.rounds.statements import AskReset, Close, Order, Pass, Proposal, Ready, Vote
+from diloco.rounds.statements import AskReset, Close, Pass, Proposal, Ready, Vote
 from diloco.rounds.values import parse_value, value_digest
 from protocol.envelope import Sealed
 from protocol.errors import NodeError

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from statistics import median_low
 
-from diloco.rounds.statements import Lease, Span
+from diloco.rounds.values import Lease, Span
 
 _GROWTH = Fraction(3, 2)  # most by which a lease grows from one round to the next
 _FEWEST_STEPS = 2  # of the smallest lease: from one, half as much again is no whole step

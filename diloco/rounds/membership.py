@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from diloco.rounds.electorate import next_electorate, next_tie_breaker
 from diloco.rounds.orders import Will
 from diloco.rounds.rules import Rules
-from diloco.rounds.statements import Elector, Ghost, Ready, Value
+from diloco.rounds.statements import Ready
+from diloco.rounds.values import Elector, Ghost, Value
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,10 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from diloco.rounds.records import Order
 from diloco.rounds.rules import Rules
-from diloco.rounds.statements import Order, Parameter, Ready, Taken, Value
+from diloco.rounds.statements import Ready
+from diloco.rounds.values import Parameter, Taken, Value
 from protocol.envelope import Sealed
 from protocol.errors import NodeError
 

@@ -11,8 +11,8 @@ from diloco.rounds.membership import next_membership
 from diloco.rounds.orders import stands, strike_off, take_orders, with_parameters
 from diloco.rounds.roster import Plan, included, partial_tokens
 from diloco.rounds.rules import Rules
-from diloco.rounds.statements import Boot, Close, Contributor, Ready, ReducedChunk, Value
-from diloco.rounds.values import parse_value
+from diloco.rounds.statements import Close, Ready
+from diloco.rounds.values import Boot, Contributor, ReducedChunk, Value, parse_value
 from protocol.errors import NodeError
 
 

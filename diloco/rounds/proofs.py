@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from diloco.rounds.certificate import Certified, certify
 from diloco.rounds.evidence import Proof, check
-from diloco.rounds.statements import START_ROUND, Decided, Evidence, Reset, Start, Value, Vote
-from diloco.rounds.values import parse_value, value_digest
+from diloco.rounds.records import Reset, Start
+from diloco.rounds.statements import Evidence, Vote
+from diloco.rounds.values import START_ROUND, Decided, Value, parse_value, value_digest
 from protocol.delegation import Authority, authority
 from protocol.envelope import Sealed, unseal
 from protocol.errors import Code, NodeError

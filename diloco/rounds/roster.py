@@ -14,7 +14,8 @@ from diloco.rounds.electorate import is_quorum
 from diloco.rounds.leases import samples_of
 from diloco.rounds.partition import measured, owners_of, partition
 from diloco.rounds.rules import Rules
-from diloco.rounds.statements import Contributor, Ready, ReducedChunk, Value
+from diloco.rounds.statements import Ready
+from diloco.rounds.values import Contributor, ReducedChunk, Value
 
 _CLIP = 3
 _FEWEST_CLIPPED = 4

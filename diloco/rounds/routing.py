@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from diloco.rounds.electorate import draw_order
 from diloco.rounds.planning import leaders
 from diloco.rounds.rules import Rules
-from diloco.rounds.statements import Value
+from diloco.rounds.values import Value
 
 FAN = 3
 """To how many members each member passes a decided value on."""

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diloco.rounds.evidence import Proof
-from diloco.rounds.statements import Close, Order, Ready
+from diloco.rounds.records import Order
+from diloco.rounds.statements import Close, Ready
 from protocol.envelope import Sealed
 
 if TYPE_CHECKING:  # it imports numerics, which who only follows rounds does not need

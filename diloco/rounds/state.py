@@ -9,9 +9,11 @@ from diloco.rounds import planning
 from diloco.rounds.certificate import Certified
 from diloco.rounds.electorate import is_quorum
 from diloco.rounds.events import Contribution, Observed
+from diloco.rounds.records import Order
 from diloco.rounds.roster import Plan
 from diloco.rounds.rules import Rules
-from diloco.rounds.statements import AskReset, Close, Lease, Order, Proposal, Ready, Value, Vote
+from diloco.rounds.statements import AskReset, Close, Proposal, Ready, Vote
+from diloco.rounds.values import Lease, Value
 from protocol.envelope import Sealed
 
 

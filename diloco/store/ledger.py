@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Persist
-from diloco.rounds.statements import Decided, Evidence
-from diloco.rounds.values import parse_value, value_digest
+from diloco.rounds.statements import Evidence
+from diloco.rounds.values import Decided, parse_value, value_digest
 from protocol.errors import Code, NodeError
 from protocol.messages import decode, encode
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from diloco.rounds.statements import ReducedChunk, Value
+from diloco.rounds.values import ReducedChunk, Value
 from protocol.errors import Code, NodeError
 from protocol.files import write_whole
 

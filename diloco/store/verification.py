@@ -13,7 +13,8 @@ from pathlib import Path
 from diloco.rounds.certificate import Certified
 from diloco.rounds.evidence import Proof
 from diloco.rounds.proofs import Proofs
-from diloco.rounds.statements import START_ROUND, Close, Decided, Evidence
+from diloco.rounds.statements import Close, Evidence
+from diloco.rounds.values import START_ROUND, Decided
 from diloco.store.ledger import DAMAGED, SCHEMA_VERSION, connect, from_message, to_message
 from protocol.envelope import unseal
 from protocol.errors import Code, NodeError

@@ -17,8 +17,8 @@ from diloco.member.member import Member
 from diloco.member.setting import Emit
 from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
+from diloco.rounds.records import Order, Reset, Start
 from diloco.rounds.rules import Rules
-from diloco.rounds.statements import Order, Reset, Start
 from diloco.rounds.values import value_digest
 from diloco.store.ledger import Ledger
 from node.messages import Admitted, AskAdmission

@@ -9,9 +9,10 @@ from diloco.member.setting import Emit
 from node.network import Network
 from protocol.errors import Code, NodeError
 from protocol.files import write_whole
+from shardcast.building import build_manifest
 from shardcast.client import fetch
 from shardcast.expect import Expect
-from shardcast.manifest import Manifest, build_manifest
+from shardcast.manifest import Manifest
 from shardcast.shelf import Shelf
 
 NAME = "corpus"

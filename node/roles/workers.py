@@ -9,7 +9,7 @@ from diloco.genesis import Genesis
 from diloco.member.setting import Emit, Outcome
 from diloco.outer_state import OuterState
 from diloco.rounds.leases import cut, spans_of
-from diloco.rounds.statements import Lease
+from diloco.rounds.values import Lease
 from diloco.worker.group import StepDone, WorkerGroup
 from protocol.errors import Code
 

@@ -22,6 +22,7 @@ class Conditions:
         corruption: Share of pieces with one flipped bit. A bit flips in what its reader verifies by itself, which are
             sealed messages and the frames of bulk streams; anything else is refused by TLS: its connection breaks.
         bandwidth: Bytes per second that the sender's line carries, control and bulk each; None for no limit.
+        intake: The same of the receiver's line.
     """
 
     delay: timedelta = timedelta(milliseconds=1)
@@ -32,6 +33,7 @@ class Conditions:
     held_back: timedelta = timedelta(milliseconds=50)
     corruption: float = 0.0
     bandwidth: Bytes | None = None
+    intake: Bytes | None = None
 
     def __post_init__(self) -> None:
         for name in ("loss", "duplication", "reordering", "corruption"):

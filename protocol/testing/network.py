@@ -53,7 +53,7 @@ class Network:
         self._groups: dict[int, int] = {}
         self._blocked: set[tuple[int, int]] = set()
         self._arrivals: dict[tuple[int, int, bool], float] = {}
-        self._line_free: dict[tuple[int, bool], float] = {}
+        self._line_free: dict[tuple[str, int, Plane], float] = {}
         self._disturbed = recorder is not None or replayer is not None
         self.sent = 0
         """Pieces sent."""
@@ -146,8 +146,7 @@ class Network:
         now = loop.time()
         if not (conditions.draws or self._disturbed):
             when = now + conditions.delay_seconds
-            if conditions.bandwidth is not None:
-                when += self._queue(source, plane, len(raw), conditions.bandwidth)
+            when += self._lines(source, target, plane, len(raw), conditions)
             arrivals = self._arrivals
             last = arrivals.get(pair)
             if last is not None and last > when:
@@ -202,8 +201,7 @@ class Network:
         delay = conditions.delay_seconds
         if conditions.jitter:
             delay += conditions.jitter.total_seconds() * draw()
-        if conditions.bandwidth is not None:
-            delay += self._queue(source, plane, size, conditions.bandwidth)
+        delay += self._lines(source, target, plane, size, conditions)
         ordered = kind is Kind.FRAME or not (conditions.reordering and draw() < conditions.reordering)
         key = (source.number, target.number, plane is Plane.BULK)
         delay = max(self._arrivals.get(key, 0.0) - now, delay)
@@ -216,9 +214,17 @@ class Network:
             delays.append(delay + conditions.held_back.total_seconds() * draw() + _GRAIN)
         return Fate(tuple(delays), bit, overtakable=not ordered)
 
-    def _queue(self, source: Place, plane: Plane, size: int, bandwidth: int) -> float:
-        """Seconds until the sender's line has sent ``size`` more bytes."""
-        now, line = self.loop.time(), (source.number, plane is Plane.BULK)
+    def _lines(self, source: Place, target: Place, plane: Plane, size: int, conditions: Conditions) -> float:
+        """Seconds until the lines of both ends have carried ``size`` more bytes."""
+        waits = [0.0]
+        if conditions.bandwidth is not None:
+            waits.append(self._queue(("out", source.number, plane), size, conditions.bandwidth))
+        if conditions.intake is not None:
+            waits.append(self._queue(("in", target.number, plane), size, conditions.intake))
+        return max(waits)
+
+    def _queue(self, line: tuple[str, int, Plane], size: int, bandwidth: int) -> float:
+        now = self.loop.time()
         free = max(self._line_free.get(line, 0.0), now) + size / bandwidth
         self._line_free[line] = free
         return free - now

@@ -2,9 +2,10 @@
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any, TypeVar
 
 from protocol.clock import monotonic
 from protocol.errors import Code, NodeError
@@ -12,8 +13,13 @@ from shardcast import limits
 from shardcast.http.listing import Entry, read_listing, read_peers
 from shardcast.http.source import Link, Source, in_thread
 
+T = TypeVar("T")
+
 _EAGER = 0.5
 """Seconds within which an answer that brings nothing new was not held back: a cache on the way ignores the question."""
+
+_HINTS = 1.0
+"""Seconds between two hints that are followed."""
 
 
 class News:
@@ -39,7 +45,9 @@ class News:
         self.failures: dict[str, NodeError] = {}
         self._silence = silence.total_seconds()
         self._lists: dict[str, dict[str, Entry]] = {}
-        self._change = asyncio.Event()
+        self._change, self._hinted = asyncio.Event(), asyncio.Event()
+        self._followed = -_HINTS
+        self._hint: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> "News":
@@ -49,6 +57,8 @@ class News:
 
     async def __aexit__(self, *_: object) -> None:
         """Stop asking."""
+        if self._hint is not None:
+            self._hint.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -78,6 +88,21 @@ class News:
         """Who says that they have an object, in the order in which sources were given."""
         return [url for url in self.sources if identifier in self._lists.get(url, ())]
 
+    def hint(self, identifier: str) -> None:
+        """Somebody says that there is an object: unless it is known, ask the sources now, at most once a second.
+
+        Nothing else depends on it, so it may be a lie.
+        """
+        if self._hint is not None or any(identifier in listed for listed in self._lists.values()):
+            return
+        delay = max(0.0, self._followed + _HINTS - monotonic())
+        self._hint = asyncio.get_running_loop().call_later(delay, self._follow_hint)
+
+    def _follow_hint(self) -> None:
+        self._hint, self._followed = None, monotonic()
+        self._hinted.set()
+        self._hinted = asyncio.Event()
+
     async def change(self, patience: float) -> None:
         """Wait until a list changes or a source fails, or for so many seconds."""
         with suppress(TimeoutError):
@@ -90,15 +115,21 @@ class News:
         wait = int(limits.LONG_POLL.total_seconds())
         try:
             while True:
-                asked = monotonic()
+                asked, hinted = monotonic(), self._hinted
                 path = f"/versions?after={cursor}&wait={wait if cursor else 0}"
                 if self._serves and source.url in self._given:
                     path += f"&serves={self._serves}"
                 try:
-                    text = await in_thread(
-                        link,
-                        lambda path=path: link.text(path, limits.MAX_LISTING, wait=wait),  # type: ignore[misc]
+                    text = await _unless(
+                        hinted,
+                        in_thread(
+                            link,
+                            lambda link=link, path=path: link.text(path, limits.MAX_LISTING, wait=wait),  # type: ignore[misc]
+                        ),
                     )
+                    if text is None:
+                        link, cursor = Link(source, self._silence), ""
+                        continue
                     now, entries = read_listing(text)
                     if self._serves and source.url in self._given:
                         self._meet(read_peers(text))
@@ -108,7 +139,7 @@ class News:
                     self._signal()
                     failed, cursor = failed + 1, ""
                     longest = min(0.1 * 2**failed, limits.SILENCE.total_seconds())
-                    await asyncio.sleep(longest * random.uniform(0.5, 1.0))
+                    await _unless(hinted, asyncio.sleep(longest * random.uniform(0.5, 1.0)))
                     continue
                 failed = 0
                 self.failures.pop(source.url, None)
@@ -117,7 +148,7 @@ class News:
                     self._lists[source.url] = {entry.identifier: entry for entry in entries}
                     self._signal()
                 elif monotonic() - asked < _EAGER:
-                    await asyncio.sleep(1.0)
+                    await _unless(hinted, asyncio.sleep(1.0))
         finally:
             link.abort()
 
@@ -132,3 +163,15 @@ class News:
     def _signal(self) -> None:
         self._change.set()
         self._change = asyncio.Event()
+
+
+async def _unless(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """Do some work, or leave it and return None when the event comes."""
+    task, stop = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+        stop.cancel()
+        await asyncio.gather(task, stop, return_exceptions=True)

@@ -78,6 +78,7 @@ class Relay:
         self._unchecked: dict[str, set[int]] = {}  # shards that lay on the disk while nobody watched
         self._lock = -1
         self._watching: asyncio.Task[None] | None = None
+        self._news: News | None = None
 
     async def start(self, host: str | None = None, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         """Serve what is there, and begin to fetch.
@@ -95,6 +96,13 @@ class Relay:
                 raise storage_error(error, self.folder) from error
             raise
         self._watching = asyncio.create_task(self._watch())
+
+    def hint(self, identifier: str, name: str, author: str) -> None:
+        """Somebody says that there is an object; see :meth:`News.hint`. What this relay does not pass on is ignored."""
+        named = not self._names or name in self._names
+        published = not self._publishers or author in self._publishers
+        if self._news is not None and named and published and identifier not in self.catalogue.held:
+            self._news.hint(identifier)
 
     async def stop(self) -> None:
         """Fetch and serve nothing more; what has begun goes on at the next start."""
@@ -116,6 +124,7 @@ class Relay:
 
     async def _watch(self) -> None:
         async with News(self._sources, self._manner.silence) as news:
+            self._news = news
             while True:
                 for entry in self._wanted(news.entries()):
                     if len(self._intakes) < limits.RELAY_INTAKES and self._makes_room(entry):

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from diloco.rounds.statements import ReducedChunk
+from diloco.rounds.values import ReducedChunk
 from diloco.store.reduced import ReducedStore
 
 

@@ -35,8 +35,7 @@ def _genesis() -> Fuzzed:
 
 @target("value")
 def _value() -> Fuzzed:
-    from diloco.rounds.statements import Value
-    from diloco.rounds.values import parse_value
+    from diloco.rounds.values import Value, parse_value
     from protocol.messages import encode
 
     def run(data: bytes) -> None:
@@ -98,7 +97,8 @@ def _listing() -> Fuzzed:
 
 @target("manifest")
 def _manifest() -> Fuzzed:
-    from shardcast.manifest import Manifest, build_manifest
+    from shardcast.building import build_manifest
+    from shardcast.manifest import Manifest
 
     def run(data: bytes) -> None:
         try:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from diloco.creation import initial_state
-from diloco.rounds.statements import Lease, Span
+from diloco.rounds.values import Lease, Span
 from node.eventlog import Event
 from node.roles.workers import Workers
 from node.showing import Showing

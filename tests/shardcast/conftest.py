@@ -9,7 +9,8 @@ import pytest
 from protocol.rpc import Context, Endpoint
 from protocol.testing import local_endpoints
 from protocol.units import PeerId
-from shardcast.manifest import Manifest, build_manifest
+from shardcast.building import build_manifest
+from shardcast.manifest import Manifest
 from shardcast.messages import AskList, AskManifest, AskShards, Frame, Listing, ManifestPart
 from shardcast.service import Service, attach
 from shardcast.shelf import Shelf

@@ -4,8 +4,9 @@ import pytest
 
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
+from shardcast.building import build_manifest
 from shardcast.expect import Expect
-from shardcast.manifest import Decoded, build_manifest
+from shardcast.header import Decoded
 
 CONTENT = bytes(range(200))
 MANIFEST = build_manifest(CONTENT, "a", 64, version="3")

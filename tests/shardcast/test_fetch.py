@@ -12,10 +12,11 @@ from protocol.errors import Code, NodeError
 from protocol.identity import Identity
 from protocol.rpc import Context
 from shardcast import limits
+from shardcast.building import build_manifest
 from shardcast.client import FetchReport, fetch
 from shardcast.draw import Progress
 from shardcast.expect import Expect
-from shardcast.manifest import Manifest, build_manifest
+from shardcast.manifest import Manifest
 from shardcast.messages import AskList, AskManifest, AskShards, Frame, Listing, ManifestPart, Want
 from shardcast.service import attach
 from shardcast.shelf import Shelf

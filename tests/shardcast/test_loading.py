@@ -16,10 +16,11 @@ from safetensors.torch import save
 import shardcast
 from protocol.errors import Code, NodeError
 from protocol.units import PeerId
+from shardcast.building import build_manifest
 from shardcast.encoding import ENCODINGS, Held, encode_file
 from shardcast.expect import Expect
 from shardcast.header import Header
-from shardcast.manifest import Manifest, ManifestWriter, build_manifest
+from shardcast.manifest import Manifest, ManifestWriter
 from shardcast.ranges import Arrivals, FileRanges
 from shardcast.stream import Parent, index_of
 from tests.shardcast.weights import MemoryRanges, Weight, file_of, weight_of

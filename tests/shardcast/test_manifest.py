@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity, verify
 from shardcast import limits
-from shardcast.manifest import Decoded, Header, Manifest, ManifestWriter, build_manifest
+from shardcast.building import build_manifest
+from shardcast.header import Decoded, Header
+from shardcast.manifest import Manifest, ManifestWriter
 from shardcast.names import check_name
 from shardcast.tensors import TensorInfo
 

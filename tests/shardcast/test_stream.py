@@ -383,7 +383,7 @@ def test_the_failure_of_what_arrives_ends_the_decoding(tmp_path: Path) -> None:
     arrivals.add(0, 100)
     arrivals.fail(NodeError(Code.SHC_NO_HOLDER, "Nobody has it."))
     with FileRanges(tmp_path / "stream", arrivals) as ranges, pytest.raises(NodeError) as caught:
-        from shardcast.manifest import Decoded
+        from shardcast.header import Decoded
 
         decode_file(ranges, tmp_path / "again", Decoded(PLANES, len(new), blake3(new).digest()))
     assert caught.value.code is Code.SHC_NO_HOLDER and not (tmp_path / "again").exists()

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Accuse, Commit, Effect, Event, Renew
 from diloco.rounds.state import State
-from diloco.rounds.statements import Close, Elector, Lease, Ready, Value, Vote
+from diloco.rounds.statements import Close, Ready, Vote
+from diloco.rounds.values import Elector, Lease, Value
 from protocol.envelope import Sealed
 from tests.sim.process import state_after
 

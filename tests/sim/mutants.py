@@ -11,8 +11,7 @@ from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Persist
 from diloco.rounds.planning import Choice
 from diloco.rounds.state import State
-from diloco.rounds.statements import Elector
-from diloco.rounds.values import parse_value, value_digest
+from diloco.rounds.values import Elector, parse_value, value_digest
 from tests.sim import process
 from tests.sim.process import Process
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
-from diloco.rounds.statements import Boot, Order, Reset
-from diloco.rounds.values import parse_value, value_digest
+from diloco.rounds.records import Order, Reset
+from diloco.rounds.values import Boot, parse_value, value_digest
 from protocol.messages import encode
 from tests.sim.setting import OPERATOR, says
 

@@ -45,8 +45,8 @@ from diloco.rounds.machine import advance
 from diloco.rounds.moves import persist
 from diloco.rounds.recovery import recover
 from diloco.rounds.state import State
-from diloco.rounds.statements import Lease, Ready, Value
-from diloco.rounds.values import parse_value
+from diloco.rounds.statements import Ready
+from diloco.rounds.values import Lease, Value, parse_value
 from protocol.envelope import Sealed
 from protocol.errors import Code, NodeError
 from tests.sim.reducing import Reducing

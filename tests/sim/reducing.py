@@ -6,7 +6,7 @@ from blake3 import blake3
 
 from diloco.rounds.events import Reduce, Reduced
 from diloco.rounds.roster import bitmap
-from diloco.rounds.statements import ReducedChunk
+from diloco.rounds.values import ReducedChunk
 
 if TYPE_CHECKING:
     from tests.sim.process import Process

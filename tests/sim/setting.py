@@ -8,9 +8,10 @@ from typing import Any
 from blake3 import blake3
 
 from diloco.rounds import evidence
+from diloco.rounds.records import Order
 from diloco.rounds.rules import Rules, Seat
 from diloco.rounds.state import Timing
-from diloco.rounds.statements import Close, Evidence, Order, Ready
+from diloco.rounds.statements import Close, Evidence, Ready
 from protocol.envelope import Sealed, seal, unseal
 from protocol.messages import decode
 from protocol.units import PeerId, RunId

@@ -5,8 +5,8 @@ from typing import Any
 
 from diloco.rounds.events import Commit, Effect, Event, Note, Persist, Renew, Resync, Say
 from diloco.rounds.state import State
-from diloco.rounds.statements import Close, Proposal, Ready, Value, Vote
-from diloco.rounds.values import parse_value, value_digest
+from diloco.rounds.statements import Close, Proposal, Ready, Vote
+from diloco.rounds.values import Value, parse_value, value_digest
 from tests.sim.judge import Judge
 from tests.sim.process import Process
 

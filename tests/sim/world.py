@@ -10,8 +10,9 @@ from blake3 import blake3
 from diloco.rounds import founding, routing
 from diloco.rounds.certificate import Certified
 from diloco.rounds.delta import encode_delta
-from diloco.rounds.statements import Decided, Start, Value, Vote
-from diloco.rounds.values import value_digest
+from diloco.rounds.records import Start
+from diloco.rounds.statements import Vote
+from diloco.rounds.values import Decided, Value, value_digest
 from protocol.messages import encode
 from tests.sim.operator import Operator
 from tests.sim.process import Crash, Process

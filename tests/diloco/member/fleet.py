@@ -30,9 +30,9 @@ from diloco.outer_state import OuterState
 from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
 from diloco.rounds.leases import cut, samples_of, spans_of
+from diloco.rounds.records import Start
 from diloco.rounds.roster import included
-from diloco.rounds.statements import Lease, Span, Start, Value
-from diloco.rounds.values import value_digest
+from diloco.rounds.values import Lease, Span, Value, value_digest
 from protocol.envelope import Sealed, seal
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity

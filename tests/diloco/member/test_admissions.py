@@ -12,8 +12,8 @@ from diloco.member.admission import Admission, admit
 from diloco.member.chain import Chain
 from diloco.member.messages import AskLedger
 from diloco.rounds.certificate import Certified
-from diloco.rounds.statements import Decided, Vote
-from diloco.rounds.values import value_digest
+from diloco.rounds.statements import Vote
+from diloco.rounds.values import Decided, value_digest
 from diloco.store.ledger import to_message
 from protocol.envelope import seal
 from protocol.errors import Code

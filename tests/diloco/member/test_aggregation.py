@@ -11,7 +11,7 @@ from diloco.outer_state import OuterState
 from diloco.reduce.messages import Header
 from diloco.rounds.leases import samples_of
 from diloco.rounds.roster import included
-from diloco.rounds.statements import Value
+from diloco.rounds.values import Value
 from protocol.envelope import unseal
 from protocol.units import Bytes
 from tests.diloco.member.fleet import Post, fleet, tiny_genesis

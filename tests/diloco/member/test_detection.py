@@ -10,7 +10,7 @@ import pytest
 
 from diloco.config import DeadlineSection
 from diloco.member.setting import Outcome
-from diloco.rounds.statements import Lease
+from diloco.rounds.values import Lease
 from protocol.errors import Code, NodeError
 from protocol.testing import Swarm
 from tests.diloco.member.fleet import tiny_genesis

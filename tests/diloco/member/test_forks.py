@@ -10,7 +10,8 @@ import pytest
 
 from diloco.rounds import founding
 from diloco.rounds.events import TwinSeen
-from diloco.rounds.statements import Reset, Vote
+from diloco.rounds.records import Reset
+from diloco.rounds.statements import Vote
 from diloco.rounds.values import value_digest
 from diloco.store.ledger import to_message
 from protocol.delegation import Delegation

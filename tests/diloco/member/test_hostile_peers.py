@@ -13,7 +13,9 @@ from diloco.member.messages import AskLedger, Goodbye, Heartbeat
 from diloco.outer_state import OuterState
 from diloco.reduce.messages import Frame, PullContribution, PullNamed, PullReduced
 from diloco.rounds import founding
-from diloco.rounds.statements import Close, Decided, Move, Order, Pass, Proposal, Ready, Reassign, Reset, Vote
+from diloco.rounds.records import Order, Reset
+from diloco.rounds.statements import Close, Move, Pass, Proposal, Ready, Reassign, Vote
+from diloco.rounds.values import Decided
 from protocol.envelope import seal
 from protocol.errors import NodeError
 from protocol.messages import encode

@@ -17,8 +17,9 @@ from diloco.member.setting import Tasks
 from diloco.outer_state import OuterState
 from diloco.rounds.certificate import Certified
 from diloco.rounds.evidence import Proof, check
-from diloco.rounds.statements import Decided, Elector, Evidence, Order, Value, Vote
-from diloco.rounds.values import value_digest
+from diloco.rounds.records import Order
+from diloco.rounds.statements import Evidence, Vote
+from diloco.rounds.values import Decided, Elector, Value, value_digest
 from diloco.store.ledger import to_message
 from protocol.envelope import Sealed, seal, unseal
 from protocol.errors import Code, NodeError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diloco.rounds.statements import Order
+from diloco.rounds.records import Order
 from protocol.envelope import seal
 from protocol.testing import Swarm
 from tests.diloco.member.fleet import OPERATOR, tiny_genesis

@@ -8,7 +8,7 @@ from typing import Any
 from diloco.member.applying import Applied
 from diloco.member.outer import Outer
 from diloco.rounds.certificate import Certified
-from diloco.rounds.statements import Value
+from diloco.rounds.values import Value
 from protocol.errors import Code, NodeError
 from protocol.units import Digest
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from diloco.member import beginning
-from diloco.rounds.statements import Order
+from diloco.rounds.records import Order
 from protocol.envelope import seal
 from protocol.errors import Code, NodeError
 from tests.diloco.member.fleet import OPERATOR, Post, fleet, heavy_tailed, tiny_genesis

@@ -11,7 +11,7 @@ import pytest
 
 from diloco.rounds import routing
 from diloco.rounds.routing import Spread
-from diloco.rounds.statements import Decided
+from diloco.rounds.values import Decided
 from protocol.envelope import Sealed
 from protocol.testing import Swarm
 from protocol.units import PeerId

@@ -18,7 +18,7 @@ from diloco.outer_state import OuterState
 from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Persist
-from diloco.rounds.statements import Start
+from diloco.rounds.records import Start
 from diloco.rounds.values import value_digest
 from diloco.store.ledger import Ledger
 from protocol.envelope import seal

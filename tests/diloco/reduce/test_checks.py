@@ -14,7 +14,8 @@ from diloco.reduce.checks import check_contribution, check_reduced
 from diloco.reduce.contribution import Frozen, freeze
 from diloco.reduce.messages import Frame
 from diloco.rounds.roster import Plan, bitmap
-from diloco.rounds.statements import Contributor, Ready, ReducedChunk
+from diloco.rounds.statements import Ready
+from diloco.rounds.values import Contributor, ReducedChunk
 from protocol.errors import NodeError
 
 GRID, INT8 = Grid(1000, 256), codec("int8")

@@ -15,7 +15,8 @@ from diloco.reduce.contribution import Frozen, freeze
 from diloco.reduce.evidence import Court, basis_digest, basis_of, judge
 from diloco.reduce.messages import Exhibit, Header
 from diloco.rounds.roster import Plan, bitmap
-from diloco.rounds.statements import Contributor, Ready
+from diloco.rounds.statements import Ready
+from diloco.rounds.values import Contributor
 from protocol.envelope import Sealed, seal, unseal
 from protocol.errors import Code, NodeError
 from protocol.units import PeerId

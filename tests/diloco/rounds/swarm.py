@@ -48,11 +48,12 @@ from diloco.rounds.events import (
     Unheld,
 )
 from diloco.rounds.machine import advance
+from diloco.rounds.records import Order
 from diloco.rounds.roster import bitmap, included
 from diloco.rounds.rules import Rules, Seat
 from diloco.rounds.state import Ballot, State, Timing
-from diloco.rounds.statements import Close, Evidence, Order, Ready, ReducedChunk, Value, Vote
-from diloco.rounds.values import value_digest
+from diloco.rounds.statements import Close, Evidence, Ready, Vote
+from diloco.rounds.values import ReducedChunk, Value, value_digest
 from protocol.envelope import Sealed, seal, unseal
 from protocol.errors import Code, NodeError
 from protocol.messages import decode, encode

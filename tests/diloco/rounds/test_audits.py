@@ -11,7 +11,8 @@ from diloco.rounds.duties import speak
 from diloco.rounds.events import Contribution, Observed, Say
 from diloco.rounds.planning import make_value
 from diloco.rounds.roster import make_plan
-from diloco.rounds.statements import Elector, Rate, Ready, Unproven
+from diloco.rounds.statements import Rate, Ready
+from diloco.rounds.values import Elector, Unproven
 from tests.diloco.rounds.swarm import Swarm
 
 VOTERS = tuple("abcdef")

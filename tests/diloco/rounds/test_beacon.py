@@ -8,7 +8,8 @@ import pytest
 from diloco.rounds import beacon
 from diloco.rounds.electorate import next_electorate, next_tie_breaker
 from diloco.rounds.events import Arrived, Say
-from diloco.rounds.statements import Elector, Ready
+from diloco.rounds.statements import Ready
+from diloco.rounds.values import Elector
 from protocol.envelope import seal
 from tests.diloco.rounds.swarm import RUN, KeyedSigner, Node, Swarm
 

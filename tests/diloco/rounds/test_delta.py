@@ -11,8 +11,8 @@ from diloco.rounds.delta import Piece, Script, ValueDelta, apply_delta, encode_d
 from diloco.rounds.planning import make_value
 from diloco.rounds.roster import bitmap, make_plan, weigh
 from diloco.rounds.rules import Rules, Seat
-from diloco.rounds.statements import Elector, Ready, ReducedChunk, Value
-from diloco.rounds.values import value_digest
+from diloco.rounds.statements import Ready
+from diloco.rounds.values import Elector, ReducedChunk, Value, value_digest
 from protocol.errors import NodeError
 from protocol.messages import decode, encode
 from protocol.testing.strategies import messages

@@ -13,8 +13,8 @@ from diloco.rounds.events import Arrived, Decision, Event, Fetch, Held, Reduce, 
 from diloco.rounds.machine import advance
 from diloco.rounds.roster import bitmap
 from diloco.rounds.state import State
-from diloco.rounds.statements import Close, Proposal, Ready, ReducedChunk, Vote
-from diloco.rounds.values import value_digest
+from diloco.rounds.statements import Close, Proposal, Ready, Vote
+from diloco.rounds.values import ReducedChunk, value_digest
 from protocol.envelope import Sealed, seal
 from protocol.units import PeerId
 from tests.diloco.rounds.swarm import CHUNKS, RUN, KeyedSigner, Swarm

@@ -21,7 +21,7 @@ from diloco.rounds.leases import (
 )
 from diloco.rounds.planning import books_after
 from diloco.rounds.roster import bitmap
-from diloco.rounds.statements import Contributor, Elector, Lease, ReducedChunk, Span, Value
+from diloco.rounds.values import Contributor, Elector, Lease, ReducedChunk, Span, Value
 from tests.diloco.rounds.swarm import Swarm
 
 STEP, MOST = 4, 400

@@ -7,10 +7,11 @@ import pytest
 
 from diloco.rounds import hearing, planning
 from diloco.rounds.events import Arrived
+from diloco.rounds.records import Order
 from diloco.rounds.roster import Plan
 from diloco.rounds.state import State
-from diloco.rounds.statements import Close, Order, Pass, Ready, Value, Vote
-from diloco.rounds.values import value_digest
+from diloco.rounds.statements import Close, Pass, Ready, Vote
+from diloco.rounds.values import Value, value_digest
 from protocol.envelope import Sealed, seal
 from protocol.messages import encode
 from protocol.units import PeerId

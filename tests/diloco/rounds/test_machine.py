@@ -7,7 +7,8 @@ import pytest
 from diloco.rounds import planning
 from diloco.rounds.planning import make_value
 from diloco.rounds.roster import make_plan
-from diloco.rounds.statements import Lease, Ready, ReducedChunk
+from diloco.rounds.statements import Ready
+from diloco.rounds.values import Lease, ReducedChunk
 from tests.diloco.rounds.swarm import Swarm
 
 FIVE = ("anna", "bert", "carl", "dora", "emil")

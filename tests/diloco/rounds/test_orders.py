@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from diloco.rounds.events import Arrived
-from diloco.rounds.statements import Order, Value
+from diloco.rounds.records import Order
+from diloco.rounds.values import Value
 from diloco.rounds.waiting import waiting
 from tests.diloco.rounds.swarm import SAMPLES, Swarm
 from tests.diloco.rounds.test_lies import ready, says

@@ -9,8 +9,8 @@ from diloco.member.setting import rules_of
 from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
 from diloco.rounds.proofs import Proofs
-from diloco.rounds.statements import Reset, Start, Value
-from diloco.rounds.values import value_digest
+from diloco.rounds.records import Reset, Start
+from diloco.rounds.values import Value, value_digest
 from protocol.delegation import Delegation
 from protocol.envelope import seal
 from protocol.errors import Code, NodeError

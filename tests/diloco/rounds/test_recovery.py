@@ -8,8 +8,7 @@ from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Persist
 from diloco.rounds.recovery import recover
 from diloco.rounds.state import Ballot, State
-from diloco.rounds.statements import Boot, Value
-from diloco.rounds.values import value_digest
+from diloco.rounds.values import Boot, Value, value_digest
 from protocol.messages import encode
 from tests.diloco.rounds.swarm import Swarm
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diloco.rounds.roster import Plan, clip_factors, make_plan, weigh
-from diloco.rounds.statements import Elector, Lease, Rate, Ready, Unproven, Value
+from diloco.rounds.statements import Rate, Ready
+from diloco.rounds.values import Elector, Lease, Unproven, Value
 from tests.diloco.rounds.swarm import CHUNKS, SAMPLES, Swarm
 
 RULES = Swarm([]).rules

@@ -4,7 +4,7 @@ import pytest
 
 from diloco.rounds.planning import leaders
 from diloco.rounds.routing import FAN, FEW, WATCHERS, Spread, hearers, voters, watchers
-from diloco.rounds.statements import Elector, Ghost, Value
+from diloco.rounds.values import Elector, Ghost, Value
 from tests.diloco.rounds.swarm import Swarm
 
 

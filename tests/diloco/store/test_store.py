@@ -10,8 +10,7 @@ from diloco.digest import state_digest
 from diloco.layout import Grid
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Persist
-from diloco.rounds.statements import Elector, ReducedChunk, Value
-from diloco.rounds.values import value_digest
+from diloco.rounds.values import Elector, ReducedChunk, Value, value_digest
 from diloco.store.checkpoints import Checkpoints
 from diloco.store.ledger import Ledger
 from diloco.store.reduced import ReducedStore

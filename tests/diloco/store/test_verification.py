@@ -12,7 +12,8 @@ import pytest
 
 from diloco.rounds import founding
 from diloco.rounds.proofs import Proofs
-from diloco.rounds.statements import Decided, Reset
+from diloco.rounds.records import Reset
+from diloco.rounds.values import Decided
 from diloco.store.ledger import Ledger
 from diloco.store.verification import MOST_PROBLEMS, Problem, Report, values, verify_ledger
 from protocol.envelope import seal

@@ -12,7 +12,7 @@ from diloco.member.admission import Admission, read_admission, seats
 from diloco.member.setting import rules_of
 from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
-from diloco.rounds.statements import Start
+from diloco.rounds.records import Start
 from diloco.rounds.values import value_digest
 from diloco.store.ledger import Ledger
 from node.messages import AskAdmission

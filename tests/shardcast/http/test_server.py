@@ -1,9 +1,12 @@
 """A server's answers, byte by byte, as caches, proxies and other people's clients see them."""
 
 import asyncio
+import gc
 import json
 import os
+import socket
 import ssl
+import struct
 import subprocess
 from datetime import timedelta
 from pathlib import Path
@@ -244,3 +247,29 @@ async def test_a_servers_memory_does_not_grow_with_the_file(tree: Tree) -> None:
     held = next(iter(origin.catalogue.held.values()))
     assert len(held.growing.text) < 5000
     assert not held.pieces
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e9])
+@pytest.mark.parametrize("rudely", [False, True])
+async def test_clients_that_leave_amid_a_shard_are_no_error_of_the_server(
+    tree: Tree, caplog: pytest.LogCaptureFixture, rate: float, rudely: bool
+) -> None:
+    loop, wrong = asyncio.get_running_loop(), list[object]()
+    loop.set_exception_handler(lambda _, context: wrong.append(context))
+    origin = await tree.origin(access=Access(rate=rate))
+    version = await published(origin, tree.file(48 * MIB), shard_size=48 * MIB)
+    held = origin.catalogue.held[version.identifier]
+    path = f"/shards/{held.growing.shard(0).digest.hex()}"
+    for _ in range(8):
+        reader, writer = await asyncio.open_connection("127.0.0.1", origin.server.port)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        await reader.readexactly(MIB)
+        assert held.being_read
+        if rudely:
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.transport.abort()
+        await until(lambda: not origin.server._asking)
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not wrong and not [record for record in caplog.records if record.levelname == "ERROR"]
