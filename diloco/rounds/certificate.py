@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from diloco.rounds.electorate import is_quorum
 from diloco.rounds.statements import Vote
-from diloco.rounds.values import Value, parse_value, value_digest
+from diloco.rounds.values import Lease, Value, parse_value, value_digest
 from protocol.envelope import Sealed
 from protocol.errors import Code, NodeError
 
@@ -29,6 +30,11 @@ class Certified:
     attempt: int = 0
     votes: tuple[bytes, ...] = ()
     start: bytes = b""
+
+    @cached_property
+    def leases(self) -> dict[str, Lease]:
+        """The value's leases by peer."""
+        return {lease.peer: lease for lease in self.value.leases}
 
 
 def certify(

@@ -48,7 +48,7 @@ def spans_of(lease: Lease) -> tuple[Span, ...]:
 
 def samples_of(lease: Lease) -> int:
     """How many samples a lease has."""
-    return sum(span.count for span in spans_of(lease))
+    return lease.count + sum(span.count for span in lease.more)
 
 
 def cut(spans: Sequence[Span], count: int) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
@@ -80,7 +80,8 @@ def settle(ledger: Ledger, certified: Mapping[str, int], stays: Collection[str])
     pool = list(ledger.returned)
     for lease in ledger.leases:
         if lease.peer in certified:
-            pool += cut(spans_of(lease), certified[lease.peer])[1]
+            if certified[lease.peer] < samples_of(lease):
+                pool += cut(spans_of(lease), certified[lease.peer])[1]
         elif lease.peer in stays:
             kept.append(lease)
         else:
@@ -99,10 +100,10 @@ def assign(ledger: Ledger, members: Sequence[str], count: int) -> Ledger:
         if pool:
             (span,), rest = cut(pool[:1], count)
             pool = (*rest, *pool[1:])
+            leases[peer] = Lease(peer=peer, start=span.start, count=span.count)
         else:
-            span = Span(start=cursor, count=count)
+            leases[peer] = Lease(peer=peer, start=cursor, count=count)
             cursor += count
-        leases[peer] = Lease(peer=peer, start=span.start, count=span.count)
     return Ledger(tuple(leases[peer] for peer in sorted(leases)), pool, cursor)
 
 

@@ -178,7 +178,7 @@ class State:
     @property
     def lease(self) -> Lease | None:
         """What this member is to train in this round."""
-        return next((lease for lease in self.value.leases if lease.peer == self.me), None)
+        return self.tip.leases.get(self.me)
 
     @property
     def votes_here(self) -> bool:

@@ -12,7 +12,7 @@ from blake3 import blake3
 
 from diloco.member.promising import Promising
 from diloco.rounds import routing
-from diloco.rounds.certificate import Certified, certify
+from diloco.rounds.certificate import Certified
 from diloco.rounds.events import (
     Abandon,
     Answer,
@@ -450,8 +450,7 @@ class Process:
                 self.feed(ResetCame(certified))
         else:
             try:
-                votes = [self.world.open_vote(raw) for raw in certified.votes]
-                read = certify(state.value, state.tip.digest, certified.data, certified.attempt, votes)
+                read = self.world.verified(state.tip, certified)
             except NodeError:
                 return
             self.feed(Decision(read))
@@ -494,8 +493,7 @@ class Process:
                 if value.epoch > tip.value.epoch and self._stands_on(value):
                     self._append(certified)
             elif value.previous == tip.digest:
-                votes = [self.world.open_vote(raw) for raw in certified.votes]
-                self._append(certify(tip.value, tip.digest, certified.data, certified.attempt, votes))
+                self._append(self.world.verified(tip, certified))
 
     def _append(self, certified: Certified) -> None:
         chain, value = self.disk.chain, certified.value

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from blake3 import blake3
 
 from diloco.rounds import founding, routing
-from diloco.rounds.certificate import Certified
+from diloco.rounds.certificate import Certified, certify
 from diloco.rounds.delta import encode_delta
 from diloco.rounds.records import Start
 from diloco.rounds.statements import Vote
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.sim.judge import Judge
 
 _ENVELOPE = 150  # header and signature of a statement
+_CIRCLES = 8  # for so many tips, who watches whom is kept
 
 INITIAL = blake3(b"initial").digest()
 
@@ -90,7 +91,8 @@ class World:
         self._sizes: dict[tuple[bytes, bool], int] = {}
         self._values: dict[bytes, Value] = {}
         self._spreads: dict[bytes, routing.Spread] = {}
-        self._circles: dict[bytes, dict[str, set[str]]] = {}
+        self._circles: dict[tuple[bytes, int], dict[str, set[str]]] = {}
+        self._verified: dict[tuple[bytes, int, tuple[bytes, ...]], Certified] = {}
         self.repeat_after = max(2.0, shape.timing.attempt.total_seconds() / 8)
         self.operator = Operator(self)
         seated = {f"v{i:02}": True for i in range(shape.voters)}
@@ -139,6 +141,20 @@ class World:
             size = self._sizes[key] = len(encode(message)) + _ENVELOPE
         return size
 
+    def verified(self, tip: Certified, shown: Certified) -> Certified:
+        """The certificate that a process was shown, verified after ``tip``. The same one is not verified twice.
+
+        Raises:
+            NodeError: As ``certify``.
+        """
+        key = (shown.digest, shown.attempt, shown.votes)
+        known = self._verified.get(key)
+        if known is None or known.value.previous != tip.digest:
+            votes = [self.open_vote(raw) for raw in shown.votes]
+            known = certify(tip.value, tip.digest, shown.data, shown.attempt, votes)
+            self._verified[key] = known
+        return known
+
     def spread_of(self, before: Certified, certified: Certified) -> routing.Spread:
         """The tree of a decided value."""
         self._values[before.digest] = before.value
@@ -151,14 +167,17 @@ class World:
 
     def circle_of(self, tip: Certified, name: str) -> frozenset[str]:
         """With whom a member exchanges signs of life: whom it watches, and who watches it."""
-        circles = self._circles.get(tip.digest)
-        if circles is None or name not in circles:
+        key = (tip.digest, len(self.named))
+        circles = self._circles.get(key)
+        if circles is None:
             watched = {peer: routing.watchers(tip.value, peer) for peer in self.named}
             circles = {peer: set(watched[peer]) for peer in self.named}
             for peer, watchers in watched.items():
                 for watcher in watchers:
                     circles.setdefault(watcher, set()).add(peer)
-            self._circles = {tip.digest: circles}
+            if len(self._circles) >= _CIRCLES:
+                self._circles.clear()
+            self._circles[key] = circles
         return frozenset(circles[name])
 
     # ---- time
