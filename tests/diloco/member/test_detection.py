@@ -57,7 +57,7 @@ def test_a_member_whose_workers_are_stopped_votes_and_contributes_nothing_until_
 def test_signs_of_life_go_on_after_an_error_that_nobody_expected(swarm: Swarm, tmp_path: Path) -> None:
     crowd = Crowd(swarm, tmp_path, tiny_genesis(rounds=1000, deadline=DEFAULT))
     victim, other = crowd.seats[:2]
-    circle = victim.member.circle
+    circle = victim.member.outgoing.circle
     broken = False
 
     def names() -> Any:
@@ -65,7 +65,7 @@ def test_signs_of_life_go_on_after_an_error_that_nobody_expected(swarm: Swarm, t
             raise RuntimeError("the list of peers is broken")
         return circle()
 
-    victim.member.circle = names  # type: ignore[method-assign]
+    victim.member.outgoing.circle = names  # type: ignore[method-assign]
 
     async def scene() -> None:
         nonlocal broken
