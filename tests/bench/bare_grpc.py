@@ -13,6 +13,9 @@ from protocol.tls import make_certificate
 
 _LARGEST = [("grpc.max_receive_message_length", 9 << 20), ("grpc.max_send_message_length", 9 << 20)]
 
+CONTENT = memoryview(os.urandom(48 * 2**20))
+"""What streams transfer."""
+
 
 class BareGrpc:
     """A channel to a server that echoes, and streams."""
@@ -20,6 +23,7 @@ class BareGrpc:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._ask = channel.unary_unary("/bare/ask")
         self._pull = channel.unary_stream("/bare/pull")
+        self._repeat = channel.unary_stream("/bare/repeat")
 
     async def ask(self, raw: bytes) -> bytes:
         """One call with one answer."""
@@ -27,9 +31,16 @@ class BareGrpc:
         return answer
 
     async def pull(self, size: int, count: int) -> int:
-        """Reads a stream of ``count`` messages of ``size`` bytes; how many bytes came."""
+        """Reads a stream of ``count`` messages of ``size`` bytes, parts of ``CONTENT``; how many bytes came."""
+        return await self._read(self._pull, size, count)
+
+    async def repeat(self, size: int, count: int) -> int:
+        """The same of a server that writes one message again and again, so that it copies nothing."""
+        return await self._read(self._repeat, size, count)
+
+    async def _read(self, stream: Any, size: int, count: int) -> int:
         came = 0
-        call = self._pull(b"%d %d" % (size, count))
+        call = stream(b"%d %d" % (size, count))
         while (frame := await call.read()) is not grpc.aio.EOF:
             came += len(frame)
         return came
@@ -39,7 +50,8 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
     def __init__(self) -> None:
         self._methods = {
             "/bare/ask": grpc.unary_unary_rpc_method_handler(_echo),
-            "/bare/pull": grpc.unary_stream_rpc_method_handler(_content),
+            "/bare/pull": grpc.unary_stream_rpc_method_handler(_pull),
+            "/bare/repeat": grpc.unary_stream_rpc_method_handler(_repeat),
         }
 
     def service(self, handler_call_details: Any) -> Any:
@@ -50,9 +62,15 @@ async def _echo(raw: bytes, context: Any) -> bytes:
     return raw
 
 
-async def _content(raw: bytes, context: Any) -> None:
+async def _pull(raw: bytes, context: Any) -> None:
     size, count = map(int, raw.split())
-    data = os.urandom(size)
+    for index in range(count):
+        await context.write(bytes(CONTENT[index * size : (index + 1) * size]))
+
+
+async def _repeat(raw: bytes, context: Any) -> None:
+    size, count = map(int, raw.split())
+    data = bytes(CONTENT[:size])
     for _ in range(count):
         await context.write(data)
 
