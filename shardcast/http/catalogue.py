@@ -83,6 +83,11 @@ class Held:
             self._there.extend(bytes(max(index + 1 - len(self._there), 64)))
         self._there[index] = 1
 
+    def all_arrived(self) -> None:
+        """Every shard that the manifest names is in the file, and right."""
+        for index in range(self.growing.count):
+            self.arrived(index)
+
     def lost(self, index: int) -> None:
         """A shard is not what it was."""
         self._there[index] = 0
@@ -162,6 +167,11 @@ class Catalogue:
             held.close()
             held.changed()
             self.changed()
+
+    def close(self) -> None:
+        """Let all files go."""
+        for held in self.held.values():
+            held.close()
 
     def find(self, digest: bytes) -> tuple[Held, int] | None:
         """Where a shard is, preferably one that is there already."""

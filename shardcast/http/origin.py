@@ -137,8 +137,7 @@ class Origin:
         self._let_go()
 
     def _let_go(self) -> None:
-        for held in self.catalogue.held.values():
-            held.close()
+        self.catalogue.close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -235,20 +234,14 @@ class Origin:
         with contextlib.suppress(OSError, ValueError):
             self._last_serial = max(self._last_serial, int(path.read_text()))
         self._last_serial = max(self._last_serial + 1, time.time_ns() // 1_000_000)
-        try:
-            write_whole(path, [str(self._last_serial).encode()])
-        except OSError as error:
-            raise storage_error(error, path) from error
+        write_whole(path, [str(self._last_serial).encode()])
         return self._last_serial
 
     def _remember(self, held: Held, path: Path) -> None:
         size, stamp = self._stamps[held.identifier]
-        try:
-            write_whole(self.folder / f"{held.identifier}.manifest", [bytes(held.growing.text)])
-            where = {"path": str(path), "size": size, "stamp": stamp}
-            write_whole(self.folder / f"{held.identifier}.json", [json.dumps(where).encode()])
-        except OSError as error:
-            raise storage_error(error, self.folder) from error
+        write_whole(self.folder / f"{held.identifier}.manifest", [bytes(held.growing.text)])
+        where = {"path": str(path), "size": size, "stamp": stamp}
+        write_whole(self.folder / f"{held.identifier}.json", [json.dumps(where).encode()])
 
     def _load(self) -> None:
         for marker in sorted(self.folder.glob("*.json")):
@@ -268,8 +261,7 @@ class Origin:
                 marker.unlink(missing_ok=True)
                 manifest.unlink(missing_ok=True)
                 continue
-            for index in range(growing.count):
-                held.arrived(index)
+            held.all_arrived()
             held.whole = True
             self._stamps[held.identifier] = stamp
             self._last_serial = max(self._last_serial, held.entry.serial)

@@ -54,8 +54,7 @@ class Peer:
             held = Held(growing, path)
         except OSError:
             return  # it is gone already
-        for index in range(growing.count):
-            held.arrived(index)
+        held.all_arrived()
         held.whole = True
         self._stamps[held.identifier] = stamp_of(held.file)
         self.catalogue.add(held)

@@ -114,8 +114,7 @@ class Relay:
         self._let_go()
 
     def _let_go(self) -> None:
-        for held in self.catalogue.held.values():
-            held.close()
+        self.catalogue.close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -197,7 +196,7 @@ class Relay:
             held = self.catalogue.held.get(identifier)
             if held is None:  # the file was there already
                 held = Held(intake.growing, self._data(identifier))
-                self._all_there(held)
+                held.all_arrived()
                 self.catalogue.add(held)
             await asyncio.to_thread(self._mark, held)
             held.whole = True
@@ -219,10 +218,7 @@ class Relay:
         return held
 
     def _mark(self, held: Held) -> None:
-        try:
-            write_whole(self._marker(held.identifier), [bytes(held.growing.text)])
-        except OSError as error:
-            raise storage_error(error, self.folder) from error
+        write_whole(self._marker(held.identifier), [bytes(held.growing.text)])
 
     # ---- what lies on the disk
 
@@ -247,7 +243,7 @@ class Relay:
             except (OSError, ValueError, NodeError):
                 marker.unlink(missing_ok=True)
                 continue
-            self._all_there(held)
+            held.all_arrived()
             held.whole = True
             self._unchecked[held.identifier] = set(range(growing.count))
             self.catalogue.add(held)
@@ -255,11 +251,6 @@ class Relay:
         for leftover in self.folder.glob("*.data"):
             if leftover not in kept:
                 leftover.unlink()
-
-    @staticmethod
-    def _all_there(held: Held) -> None:
-        for index in range(held.growing.count):
-            held.arrived(index)
 
     async def _check(self, held: Held, index: int) -> bool:
         """Look at a shard from before the start once, before it is first sent."""
