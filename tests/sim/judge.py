@@ -95,7 +95,6 @@ class Judge:
         self.promises: dict[tuple[str, int, int], int] = {}
         self.votes: dict[tuple[str, int, int], dict[int, bytes]] = {}
         self.closes: dict[tuple[str, int, int, int], bytes] = {}
-        self.seen: set[int] = set()
         self.lost_steps: list[tuple[str, Place]] = []
         self.ends: set[str] = set()
         self.diverged: set[str] = set()
@@ -175,19 +174,18 @@ class Judge:
             raise Broken(f"{process.name} applies {name}, which follows nothing that was decided")
         if (previous.value.epoch, previous.value.round + 1) != place:
             raise Broken(f"{process.name} applies {name} after round {previous.value.round}")
-        if id(certified) not in self.seen:
-            signers = set()
-            for raw in certified.votes:
-                vote = self.world.open_vote(raw)
-                said = vote.message
-                if (said.epoch, said.round, said.attempt, said.value) == (
-                    *place,
-                    certified.attempt,
-                    certified.digest,
-                ):
-                    signers.add(vote.sender)
-            if not is_quorum(signers, previous.value.electorate, previous.value.tie_breaker):
-                raise Broken(f"{process.name} applies {name} with the votes of {sorted(signers)}, no quorum")
+        signers = set()
+        for raw in certified.votes:
+            vote = self.world.open_vote(raw)
+            said = vote.message
+            if (said.epoch, said.round, said.attempt, said.value) == (
+                *place,
+                certified.attempt,
+                certified.digest,
+            ):
+                signers.add(vote.sender)
+        if not is_quorum(signers, previous.value.electorate, previous.value.tie_breaker):
+            raise Broken(f"{process.name} applies {name} with the votes of {sorted(signers)}, no quorum")
         digest = self.decided.setdefault(place, certified.digest)
         if digest != certified.digest:
             raise Broken(f"{process.name} applies another value in {name}")
