@@ -15,6 +15,7 @@ from node.newcomers import Newcomers
 from node.remembered import Remembered
 from node.ways import Ways, outward
 from protocol.directory import DataPlane, Directory, PeerRecord, RelayService
+from protocol.directory.limits import CLOCK_TOLERANCE
 from protocol.envelope import Sealed, seal
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity, public_key_of
@@ -227,8 +228,9 @@ class Network:
         """Put this node's record on its shelf: members with an admission, newcomers without."""
         assert self.directory is not None and self.endpoint.address is not None
         loop = asyncio.get_running_loop()
-        now = self.now()
         known = bool(self._admission)
+        shelf = "members" if known else "newcomers"
+        issued = await self._time_to_issue(shelf)
         record = PeerRecord(
             peer=self.me,
             run=self.run if known and self.run else "",
@@ -241,8 +243,8 @@ class Network:
             software=software_version(),
             protocol=PROTOCOL,
             admission=self._admission,
-            issued_at=now,
-            expires_at=now + _LIFETIME.total_seconds(),
+            issued_at=issued,
+            expires_at=issued + _LIFETIME.total_seconds(),
             multiaddrs=self.directory.multiaddrs[:8],
             gossip_host=self.gossip.certificate if self.gossip else b"",
             gossip=self.gossip.multiaddrs if self.gossip else (),
@@ -251,11 +253,22 @@ class Network:
             started=self._started,
         )
         sealed = seal(self.identity, self.run if known else None, record)
-        shelf = "members" if known else "newcomers"
         await self.directory.publish(sealed, shelf=shelf)
         if not self._published:
             self._emit("directory.record", shelf=shelf)
         self._published = loop.time()
+
+    async def _time_to_issue(self, shelf: str) -> float:
+        """Now, or later where an earlier process of this node, with its clock ahead, left a record that counts still."""
+        assert self.directory is not None
+        now = self.now()
+        held = (
+            record.message.expires_at
+            for record in await self.directory.records(shelf)
+            if record.sender == self.me and record.message.boot != self.boot
+        )
+        later = max(held, default=0.0) + 0.001 - _LIFETIME.total_seconds()
+        return later if now < later < now + CLOCK_TOLERANCE.total_seconds() else now
 
     def began(self, started: int) -> None:
         """The member has started; the record says when, so that two processes of one key are told apart."""

@@ -14,18 +14,23 @@ from protocol.units import Address
 
 
 class Shelf:
-    """A directory that holds one record at a time under each key, as the DHT does: the last one."""
+    """A directory that holds one record at a time under each key, as the DHT does."""
 
     def __init__(self) -> None:
         self.held: dict[str, Sealed[PeerRecord]] = {}
         self.multiaddrs: tuple[str, ...] = ()
         self.clock_warning = None
 
+        self.time = 1000.0
+
     def now(self) -> float:
-        return 1000.0
+        return self.time
 
     async def publish(self, record: Sealed[PeerRecord], *, shelf: str) -> None:
-        self.held[record.sender] = record
+        """As the DHT does: of two records the one that expires later stays, and of two equal ones the older."""
+        held = self.held.get(record.sender)
+        if held is None or record.message.expires_at > held.message.expires_at:
+            self.held[record.sender] = record
 
     async def records(self, shelf: str, **_: Any) -> tuple[Sealed[PeerRecord], ...]:
         return tuple(self.held.values()) if shelf == "members" else ()
@@ -70,3 +75,26 @@ async def test_a_record_from_before_the_member_began_tells_nothing(tmp_path: Pat
     shelf.held = {stranger.sender: stranger}
     await one.look()
     assert one.twin is None
+
+
+async def test_a_node_that_starts_again_with_its_clock_set_back_is_found_where_it_is_now(tmp_path: Path) -> None:
+    shelf, identity = Shelf(), Identity.ephemeral(b"k" * 32)
+    before, after = (node(identity, tmp_path, shelf) for _ in range(2))
+    await before.publish()
+    shelf.time -= 20
+    await after.publish()
+    record = shelf.held[identity.peer_id].message
+    assert record.boot == after.boot
+    assert record.expires_at - record.issued_at == pytest.approx(240)
+    shelf.time += 60
+    await after.publish()
+    assert shelf.held[identity.peer_id].message.issued_at == shelf.time, "it keeps its own time from then on"
+
+
+async def test_a_record_from_far_in_the_future_is_no_measure(tmp_path: Path) -> None:
+    shelf, identity = Shelf(), Identity.ephemeral(b"k" * 32)
+    before, after = (node(identity, tmp_path, shelf) for _ in range(2))
+    shelf.time += 3600
+    await before.publish()
+    shelf.time -= 3600
+    assert await after._time_to_issue("members") == shelf.time
