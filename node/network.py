@@ -259,7 +259,7 @@ class Network:
         self._published = loop.time()
 
     async def _time_to_issue(self, shelf: str) -> float:
-        """Now, or later where an earlier process of this node, with its clock ahead, left a record that counts still."""
+        """Now; later where an earlier process of this node, its clock ahead, left a record that counts still."""
         assert self.directory is not None
         now = self.now()
         held = (

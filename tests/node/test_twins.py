@@ -77,7 +77,9 @@ async def test_a_record_from_before_the_member_began_tells_nothing(tmp_path: Pat
     assert one.twin is None
 
 
-async def test_a_node_that_starts_again_with_its_clock_set_back_is_found_where_it_is_now(tmp_path: Path) -> None:
+async def test_a_node_that_starts_again_with_its_clock_set_back_is_found_where_it_is_now(
+    tmp_path: Path,
+) -> None:
     shelf, identity = Shelf(), Identity.ephemeral(b"k" * 32)
     before, after = (node(identity, tmp_path, shelf) for _ in range(2))
     await before.publish()
