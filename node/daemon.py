@@ -19,6 +19,7 @@ from diloco.member.member import Member
 from diloco.member.setting import Setting, anchor_of, codec_of, rules_of, timing_of
 from diloco.outer_state import OuterState
 from diloco.rounds.events import TwinSeen
+from diloco.rounds.routing import taking_part
 from diloco.rounds.rules import Rules
 from diloco.store.ledger import Ledger
 from node import machine
@@ -372,6 +373,7 @@ class Daemon:
                 if self._member is not None and self._member.state is not None:
                     network.round = self._member.state.round
                     network.banned = frozenset(self._member.state.value.banned)
+                    network.taking_part = frozenset(taking_part(self._member.state.value))
                     network.began(self._member.state.started)
                 if self._member is not None and network.twin is not None:
                     self._member.post(TwinSeen(*network.twin))

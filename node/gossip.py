@@ -106,6 +106,11 @@ class NodeGossip:
             self._carrier.forget(PeerId(peer))
         self._cut = cut
 
+    def forget(self, peer: PeerId) -> None:
+        """A node is gone: its host is not called any more."""
+        if self._known.pop(peer, None) is not None and self._carrier is not None:
+            self._carrier.forget(peer)
+
     def _peers(self) -> list[PeerId]:
         return [peer for peer in self._members() if peer != self._identity.peer_id]
 

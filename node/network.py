@@ -3,16 +3,17 @@
 import asyncio
 import secrets
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-from diloco.member.admission import Admission, read_admission
+from diloco.member.admission import Admission, lets_enter, read_admission
 from diloco.member.setting import Emit
 from node.gossip import NodeGossip
 from node.machine import software_version
-from node.newcomers import Newcomers
 from node.remembered import Remembered
+from node.sightings import Sightings
 from node.ways import Ways, outward
 from protocol.directory import DataPlane, Directory, PeerRecord, RelayService
 from protocol.directory.limits import CLOCK_TOLERANCE
@@ -60,6 +61,7 @@ class Network:
 
     Attributes:
         ways: How this node is reached, and by which way it reaches each peer.
+        taking_part: Who takes part in the round under way; None while this node does not know.
         twin: Boot number and start of another process that publishes under this node's key, where one was seen.
     """
 
@@ -91,7 +93,7 @@ class Network:
         self.boot = secrets.token_bytes(16)
         self._folder, self._emit = folder, emit
         self._remembered = Remembered(folder)
-        self._known_newcomers = Newcomers()
+        self._sightings = Sightings()
         self._listen, self._directory_port, self._announce = listen, directory_port, announce
         self._tls = make_certificate(identity.peer_id)
         self.endpoint = Endpoint(
@@ -107,6 +109,7 @@ class Network:
         self.newcomers: dict[PeerId, PeerRecord] = {}
         self.round = 0
         self.banned: frozenset[str] = frozenset()
+        self.taking_part: frozenset[str] | None = None
         self.twin: tuple[bytes, int] | None = None
         self._started = 0
         self.run: RunId | None = None
@@ -304,42 +307,37 @@ class Network:
             await asyncio.sleep(_LOOK.total_seconds())
 
     async def look(self) -> None:
-        """Read the records once: learn certificates and addresses, forget newcomers that are gone."""
+        """Read the records once: learn certificates and addresses, forget who is gone."""
         assert self.directory is not None
         now = asyncio.get_running_loop().time()
-        members = await self.directory.records("members")
+        members, lapsed = self._sort(await self.directory.records("members"))
         remembers = now < self._remember_until
-        before = self.members if remembers else {}
-        self.members = before | {r.sender: r.message for r in members if self._ours(r)}
+        self.members = (self.members if remembers else {}) | members
         self._look_for_twin(self.members.get(self.me))
         newcomers = await self.directory.records("newcomers", tolerance=timedelta(minutes=1))
-        self.newcomers = {r.sender: r.message for r in newcomers if r.sender != self.me}
+        self.newcomers = lapsed | {r.sender: r.message for r in newcomers if r.sender != self.me}
         for peer, record in (self.newcomers | self.members).items():
             if peer != self.me and record.certificate_pem and self._has_place_for(peer, now):
                 with suppress(NodeError, ValueError):
                     control, bulk = await self.ways.addresses(self.directory, record)
                     self.trust.learn(peer, record.certificate_pem, control, bulk=bulk)
-        for peer in () if remembers else self._known_newcomers.gone(now):
+        gone = () if remembers else self._sightings.forget_gone(now, self.taking_part or ())
+        for peer in gone:
             self.trust.forget(peer)
+            if self.gossip is not None:
+                self.gossip.forget(peer)
             await self.ways.forget(self.directory, peer)
-            self._known_newcomers.remove(peer)
         if self.gossip is not None:
             self.gossip.learn(self.members.values(), self.banned)
         self._remembered.keep_peers([each for record in self.members.values() for each in record.multiaddrs])
         self._remembered.keep_relays(self._known_relays())
 
     def _has_place_for(self, peer: PeerId, now: float) -> bool:
-        """Whether a peer with a record may be learned: any member, and so many newcomers."""
+        """Whether a peer with a record may be learned: any member of the run, and so many others."""
         if peer in self.members and self._operator is not None:
-            self._known_newcomers.remove(peer)
+            self._sightings.see_member(peer, now)
             return True
-        if peer not in self._known_newcomers:
-            if self.trust.find(peer) is not None:
-                return True  # it was a member
-            if peer not in self.members and self._known_newcomers.full:
-                return False
-        self._known_newcomers.see(peer, now)
-        return True
+        return self._sightings.see_newcomer(peer, now)
 
     # ---- ways
 
@@ -373,16 +371,26 @@ class Network:
         ]
         return self._remembered.relays(seen)
 
-    def _ours(self, record: Sealed[PeerRecord]) -> bool:
-        """Whether a member's record is of this run and its admission holds; any, while the run is not known."""
-        if self.run is None or self._operator is None:
-            return True
-        if record.message.run != self.run:
-            return False
-        with suppress(NodeError):
-            read_admission(record.message.admission, self.run, self._operator, record.sender)
-            return True
-        return False
+    def _sort(
+        self, records: Iterable[Sealed[PeerRecord]]
+    ) -> tuple[dict[PeerId, PeerRecord], dict[PeerId, PeerRecord]]:
+        """Of the members' shelf the members of this run, and those who need another admission to enter it again.
+
+        All are members while the run is not known.
+        """
+        members: dict[PeerId, PeerRecord] = {}
+        lapsed: dict[PeerId, PeerRecord] = {}
+        for record in records:
+            peer = record.sender
+            if self.run is None or self._operator is None:
+                members[peer] = record.message
+            elif record.message.run == self.run:
+                with suppress(NodeError):
+                    admission = read_admission(record.message.admission, self.run, self._operator, peer)
+                    is_in = self.taking_part is None or peer == self.me or peer in self.taking_part
+                    stands = is_in or lets_enter(admission, self.run, self._operator, self.now())
+                    (members if stands else lapsed)[peer] = record.message
+        return members, lapsed
 
     def peers(self) -> list[PeerId]:
         """Admitted peers, without this node."""

@@ -78,14 +78,23 @@ def anchor_in(admission: Admission) -> Anchor | None:
     return Anchor(admission.anchor_epoch, admission.anchor_round, admission.anchor_value)
 
 
-def has_expired(admission: Admission, now: float) -> bool:
-    """Whether an admission lets nobody enter any more.
+def lets_enter(
+    sealed: Sealed[Admission], run: RunId, operator: PeerId, now: float, *, verifier: Verifier = verify
+) -> bool:
+    """Whether a verified admission lets its peer enter: neither it nor the right of its signer has expired.
 
     Args:
-        admission: A verified admission.
+        sealed: The admission, as :func:`read_admission` gives it.
+        run: The run.
+        operator: The run's operator.
         now: Unix seconds as the peers see them.
+        verifier: Checks signatures.
     """
-    return bool(admission.expires_at) and now > admission.expires_at + TOLERANCE.total_seconds()
+    end = sealed.message.expires_at
+    if end and now > end + TOLERANCE.total_seconds():
+        return False
+    right = right_of(sealed, run, operator, verifier=verifier)
+    return right is None or not right.expired(now)
 
 
 def admit(operator: Signer, run: RunId, admission: Admission) -> bytes:

@@ -1,6 +1,6 @@
 """Who stands outside the run and shows an expired admission is not let in (rule 10)."""
 
-from diloco.member.admission import has_expired, read_admission, right_of
+from diloco.member.admission import lets_enter, read_admission
 from diloco.member.setting import Setting
 from diloco.rounds.state import State
 from diloco.rounds.statements import Ready
@@ -29,17 +29,12 @@ class Entrance:
             return True
         if any(elector.peer == peer for elector in state.value.electorate):
             return True
+        operator, verifier = setting.genesis.operator, setting.endpoint.verifier
         try:
-            sealed_admission = read_admission(
-                raw, setting.run, setting.genesis.operator, peer, verifier=setting.endpoint.verifier
-            )
+            admission = read_admission(raw, setting.run, operator, peer, verifier=verifier)
         except NodeError:
             return True  # the machine says what is wrong with it
-        right = right_of(
-            sealed_admission, setting.run, setting.genesis.operator, verifier=setting.endpoint.verifier
-        )
-        now = setting.wall()
-        if not has_expired(sealed_admission.message, now) and not (right and right.expired(now)):
+        if lets_enter(admission, setting.run, operator, setting.wall(), verifier=verifier):
             self._barred.discard(peer)
             return True
         if peer not in self._barred:

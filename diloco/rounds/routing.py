@@ -29,6 +29,11 @@ def voters(tip: Value) -> set[str]:
     return {elector.peer for elector in tip.electorate}
 
 
+def taking_part(tip: Value) -> set[str]:
+    """Who takes part in the round after ``tip``: voters, members without a vote, and newcomers that follow."""
+    return voters(tip) | set(tip.members) | {ghost.peer for ghost in tip.ghosts}
+
+
 def hearers(rules: Rules, tip: Value, peer: str, known: Collection[str], attempt: int) -> set[str]:
     """Who hears what a peer says of the round after ``tip``.
 
@@ -76,7 +81,7 @@ class Spread:
 
     def __init__(self, tip: Value, value: Value, digest: bytes) -> None:
         first = voters(tip)
-        others = voters(value) | {*tip.members, *value.members} | {ghost.peer for ghost in value.ghosts}
+        others = taking_part(value) | set(tip.members)
         self.order = draw_order("spread", digest, first) + draw_order("spread", digest, others - first)
 
     def children(self, place: int) -> range:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from diloco.member.admission import Admission, admit
 from diloco.member.news import OperatorOrder
+from node import sightings
 from node.network import Network
 from protocol.identity import Identity
 from protocol.rpc import Context
@@ -100,3 +102,17 @@ async def test_nodes_find_each_others_hosts_in_the_directory_and_hear_what_is_pu
     one.network.banned = frozenset({banned})
     await until(lambda: banned not in one.neighbours())
     assert not one.of("gossip.died")
+
+
+async def test_the_host_of_a_member_that_left_is_forgotten(
+    nodes: list[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, _ = nodes
+    assert one.network.gossip is not None
+    hosts = one.network.gossip._known
+    await until(lambda: two.network.me in hosts and two.network.me in one.network.trust.known())
+    monkeypatch.setattr(sightings, "MEMBER_PATIENCE", timedelta(0))
+    assert two.network.directory is not None
+    await two.network.directory.withdraw()
+    await until(lambda: two.network.me not in hosts and two.network.me not in one.network.trust.known())
+    await until(lambda: two.network.me not in one.neighbours())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diloco.member.admission import Admission, admit
-from node import newcomers
+from node import sightings
 from node.network import Network
 from protocol.directory import Directory, PeerRecord
 from protocol.envelope import Sealed, seal
@@ -22,7 +22,7 @@ from protocol.units import Address, PeerId, RunId
 
 OPERATOR = Identity.ephemeral()
 RUN = RunId("5e" * 32)
-NOW = 1000.0
+NOW = 1e6
 
 
 class NoStreams:
@@ -45,6 +45,9 @@ class Shelves:
         self.newcomers: list[Sealed[PeerRecord]] = []
         self.dialling = Dialling(NoStreams(), lambda *_: None, lambda *_: None)
         self.tunnel, self.forget_tunnel = self.dialling.port, self.dialling.forget
+
+    def now(self) -> float:
+        return NOW
 
     async def records(self, shelf: str, **_: Any) -> tuple[Sealed[PeerRecord], ...]:
         return tuple(getattr(self, shelf))
@@ -77,11 +80,17 @@ def node(tmp_path: Path, shelves: Shelves) -> Network:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A record that is missing at one look is gone."""
-    monkeypatch.setattr(newcomers, "PATIENCE", timedelta(0))
+    monkeypatch.setattr(sightings, "NEWCOMER_PATIENCE", timedelta(0))
+    monkeypatch.setattr(sightings, "MEMBER_PATIENCE", timedelta(0))
 
 
 def a_record(
-    who: Identity | None = None, *, member: bool = False, reach: str = "tunnel", now: float = NOW
+    who: Identity | None = None,
+    *,
+    member: bool = False,
+    reach: str = "tunnel",
+    now: float = NOW,
+    expires_at: int = 0,
 ) -> Sealed[PeerRecord]:
     who = who or Identity.ephemeral()
     said = PeerRecord(
@@ -90,7 +99,8 @@ def a_record(
     )  # fmt: skip
     if not member:
         return seal(who, None, said)
-    admission = admit(OPERATOR, RUN, Admission(peer=who.peer_id, roles=("trainer",), seat=True))
+    given = Admission(peer=who.peer_id, roles=("trainer",), seat=True, expires_at=expires_at)
+    admission = admit(OPERATOR, RUN, given)
     return seal(who, RUN, replace(said, run=RUN, admission=admission))
 
 
@@ -114,7 +124,7 @@ async def test_what_newcomers_leave_behind_is_forgotten(node: Network, shelves: 
 
 async def test_a_node_knows_only_so_many_newcomers(node: Network, shelves: Shelves) -> None:
     before = open_files()
-    shelves.newcomers = [a_record() for _ in range(newcomers.MOST)]
+    shelves.newcomers = [a_record() for _ in range(sightings.MOST_NEWCOMERS)]
     known = {record.sender for record in shelves.newcomers}
     await node.look()
     assert set(node.trust.known()) == known
@@ -123,7 +133,7 @@ async def test_a_node_knows_only_so_many_newcomers(node: Network, shelves: Shelv
     shelves.newcomers = [a_record() for _ in range(10)] + shelves.newcomers
     await node.look()
     assert set(node.trust.known()) == known | {member.sender}, "a member always has a place"
-    assert open_files() == before + 2 * newcomers.MOST + 2
+    assert open_files() == before + 2 * sightings.MOST_NEWCOMERS + 2
 
 
 async def test_a_newcomer_is_known_while_it_changes_shelves(node: Network, shelves: Shelves) -> None:
@@ -140,15 +150,92 @@ async def test_a_newcomer_is_known_while_it_changes_shelves(node: Network, shelv
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_who_was_a_member_is_not_forgotten(node: Network, shelves: Shelves) -> None:
-    who = Identity.ephemeral()
-    shelves.newcomers, shelves.members = [a_record(who)], [a_record(who, member=True)]
+async def test_former_members_are_forgotten(node: Network, shelves: Shelves) -> None:
+    before = open_files()
+    for _ in range(3):
+        shelves.members = [a_record(member=True) for _ in range(20)]
+        await node.look()
+        assert set(node.trust.known()) == {record.sender for record in shelves.members}
+        assert open_files() == before + 40
+    shelves.members = []
     await node.look()
+    assert node.trust.known() == () and node.trust.pem_bundle() == b""
+    assert open_files() == before
+
+
+async def test_a_members_record_may_be_missing_for_a_while(
+    node: Network, shelves: Shelves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sightings, "NEWCOMER_PATIENCE", timedelta(0))
+    who = Identity.ephemeral()
+    shelves.members = [a_record(who, member=True)]
+    await node.look()
+    shelves.members = []
+    await node.look()
+    assert node.trust.known() == (who.peer_id,)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_who_takes_part_is_not_forgotten_while_its_record_is_missing(
+    node: Network, shelves: Shelves
+) -> None:
+    who = Identity.ephemeral()
+    shelves.members = [a_record(who, member=True)]
+    await node.look()
+    node.taking_part = frozenset({who.peer_id})
     shelves.members = []
     for shown in ([], [a_record(who)], []):
         shelves.newcomers = shown
         await node.look()
         assert node.trust.known() == (who.peer_id,)
+    node.taking_part = frozenset()
+    await node.look()
+    assert node.trust.known() == ()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_an_expired_admission_makes_a_newcomer_of_who_takes_no_part(
+    node: Network, shelves: Shelves
+) -> None:
+    inside, outside, lasting = (Identity.ephemeral() for _ in range(3))
+    expired = int(node.now()) - 3600
+    shelves.members = [
+        a_record(inside, member=True, expires_at=expired),
+        a_record(outside, member=True, expires_at=expired),
+        a_record(lasting, member=True, expires_at=expired + 7200),
+    ]
+    everyone = {inside.peer_id, outside.peer_id, lasting.peer_id}
+    await node.look()
+    assert set(node.peers()) == everyone, "who takes part is not known yet"
+    node.taking_part = frozenset({inside.peer_id})
+    await node.look()
+    assert set(node.peers()) == {inside.peer_id, lasting.peer_id}
+    assert set(node.trust.known()) == everyone, "it can ask for another admission"
+    assert not node._belongs(outside.peer_id, "member")
+    shelves.members = [
+        shelves.members[0],
+        *(a_record(member=True, expires_at=expired) for _ in range(sightings.MOST_NEWCOMERS + 5)),
+    ]
+    await node.look()
+    await node.look()
+    assert inside.peer_id in node.trust.known()
+    assert len(node.trust.known()) <= sightings.MOST_NEWCOMERS + 2, "no more of them than of newcomers"
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_banned_peer_is_refused_after_it_was_forgotten(node: Network, shelves: Shelves) -> None:
+    who = Identity.ephemeral()
+    shelves.members = [a_record(who, member=True)]
+    await node.look()
+    assert node._belongs(who.peer_id, "member")
+    node.banned, node.taking_part = frozenset({who.peer_id}), frozenset()
+    assert not node._belongs(who.peer_id, "member")
+    shelves.members = []
+    await node.look()
+    assert node.trust.known() == ()
+    shelves.members = [a_record(who, member=True)]
+    await node.look()
+    assert not node._belongs(who.peer_id, "member") and node.peers() == []
 
 
 @pytest.mark.usefixtures("impatient")
@@ -229,7 +316,7 @@ async def test_a_newcomers_tunnel_closes_in_the_directory_process(
         for port in ports:
             (await asyncio.open_connection(*port))[1].close()
         await newcomer.withdraw()
-        monkeypatch.setattr(newcomers, "PATIENCE", timedelta(0))
+        monkeypatch.setattr(sightings, "NEWCOMER_PATIENCE", timedelta(0))
         await node.look()
         assert node.trust.find(who.peer_id) is None
         for port in ports:
