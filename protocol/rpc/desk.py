@@ -209,10 +209,8 @@ class Desk:
         cls, name, sent = spec.replies, spec.reply_name, self._endpoint.sent
         throttle = self._endpoint.throttle if spec.plane is Plane.BULK else None
         frame_of = encoder(cls)  # type: ignore[arg-type]
-        try:
-            async for (
-                reply
-            ) in replies:  # a loop for every frame: what it calls per frame is what a stream costs
+        async for reply in replies:  # what this loop calls per frame is what a stream costs
+            try:
                 if type(reply) is not cls:
                     raise TypeError(f"the handler of {spec.name} answered with a {type(reply).__name__}")
                 frame = frame_of(reply)
@@ -227,8 +225,9 @@ class Desk:
                 await write(frame)
                 timer.since = None
                 del frame  # before the next is made, which then finds the same memory, still in the cache
-        finally:
-            await replies.aclose()  # type: ignore[attr-defined]
+            except (Exception, asyncio.CancelledError):  # at a GeneratorExit nothing can be awaited any more
+                await replies.aclose()  # type: ignore[attr-defined]
+                raise
 
     async def _questions(
         self,

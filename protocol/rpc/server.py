@@ -2,6 +2,7 @@
 
 import ipaddress
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -82,15 +83,8 @@ class Router(grpc.GenericRpcHandler):  # type: ignore[misc]
         desk, trust, spec = self._desk, self._trust, route.spec
 
         async def unary(_: Any, call: _Call) -> bytes:
-            async def read() -> bytes | None:
-                try:
-                    raw = await call.read()
-                except grpc.aio.BaseError as error:  # the server stopped meanwhile
-                    raise NodeError(Code.NET_UNREACHABLE, "The node stops.") from error
-                return None if raw is grpc.aio.EOF else raw
-
             try:
-                return await desk.answer(route, None, GrpcCaller(call, trust), read)
+                return await desk.answer(route, None, GrpcCaller(call, trust), partial(_read, call))
             except NodeError as error:
                 failure = error
             await abort(call, failure)
@@ -111,6 +105,14 @@ class Router(grpc.GenericRpcHandler):  # type: ignore[misc]
         return grpc.stream_unary_rpc_method_handler(unary)
 
 
+async def _read(call: _Call) -> bytes | None:
+    try:
+        raw = await call.read()
+    except grpc.aio.BaseError as error:  # the server stopped meanwhile
+        raise NodeError(Code.NET_UNREACHABLE, "The node stops.") from error
+    return None if raw is grpc.aio.EOF else raw
+
+
 async def _all(call: _Call) -> AsyncIterator[bytes]:
-    while (raw := await call.read()) is not grpc.aio.EOF:
+    while (raw := await _read(call)) is not None:
         yield raw

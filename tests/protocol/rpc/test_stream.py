@@ -1,18 +1,21 @@
 """Streams: in order, throttled, and never stuck."""
 
 import asyncio
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import aclosing, closing
 from datetime import timedelta
 
 import pytest
 
 from protocol import limits
 from protocol.errors import Code, NodeError
-from protocol.rpc import Throttle
-from protocol.testing import local_endpoints
+from protocol.messages.wire import encode
+from protocol.rpc import Context, Throttle
+from protocol.rpc.carrier import KnownCaller
+from protocol.testing import Swarm, local_endpoints
 from protocol.units import Bytes
 from tests.protocol.rpc.conftest import Pair, serve
-from tests.protocol.rpc.words import Pull, Speaker, Spell, Word
+from tests.protocol.rpc.words import Frame, Pull, Speaker, Spell, Word
 
 SOON = timedelta(milliseconds=200)
 
@@ -168,3 +171,45 @@ async def test_no_limit_never_waits_and_a_limit_of_nothing_is_refused(
     assert clock.slept == []
     with pytest.raises(ValueError):
         Throttle(0)
+
+
+@pytest.mark.parametrize("speaking", [True, False], ids=["while-it-writes", "while-its-handler-waits"])
+def test_a_call_of_a_process_that_ended_is_cleared_away_without_a_word(
+    caplog: pytest.LogCaptureFixture, speaking: bool
+) -> None:
+    stands = asyncio.Event()
+
+    async def stand(_: bytes = b"") -> None:
+        stands.set()
+        await asyncio.Event().wait()
+
+    async def on_pull(message: Pull, context: Context) -> AsyncIterator[Frame]:
+        try:
+            if not speaking:
+                await stand()
+            yield Frame(0, b"")
+        finally:
+            await asyncio.sleep(0)
+
+    async def questions() -> AsyncIterator[bytes]:
+        yield encode(Pull(1, 1))
+
+    with Swarm(seed=1) as swarm:
+        alice, bob = swarm.nodes(2)
+        bob.handle(on_pull)
+        desk = bob.endpoint.desk
+        route = desk.find("rpc-test.pull")
+        assert route is not None
+        call = desk.converse(route, questions(), KnownCaller(alice.peer_id), stand)
+
+        async def begin() -> asyncio.Task[None]:
+            task = asyncio.ensure_future(call)
+            await stands.wait()
+            return task
+
+        with closing(asyncio.new_event_loop()) as loop:
+            task = loop.run_until_complete(begin())
+        assert route.running == 1
+        call.close()  # what Python does with a task when nothing runs it any more
+        assert route.running == 0 and not desk.running
+    assert not task.done() and not caplog.records
