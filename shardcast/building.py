@@ -32,7 +32,7 @@ def build_manifest(
     Args:
         source: The object.
         name: What it is to be called.
-        shard_sizes: Bytes of each shard: one number for all but the last, or every one; 4 MiB by default.
+        shard_sizes: Bytes of each shard: one number for all but the last, or every one; 8 MiB by default.
         version: Its version label.
         decoded: What it decodes to, if it is encoded.
         tensors: Where each tensor lies in the file, decoded, if the manifest is to say so.

@@ -15,10 +15,12 @@ class Arrival:
     Attributes:
         index: The shard's.
         missing: The holder does not have this shard and went on with the next.
+        whole: All its bytes are there, and the carrier had it stored.
     """
 
     index: int
     missing: bool = False
+    whole: bool = False
 
 
 class Carrier(Protocol):
@@ -35,7 +37,7 @@ class Carrier(Protocol):
     def draw(
         self, holder: str, pieces: Sequence[Piece]
     ) -> AbstractAsyncContextManager[AsyncIterator[Arrival]]:
-        """Ask a holder for the missing bytes of the pieces, in this order, and put them there as they come.
+        """Ask a holder for the missing bytes of the pieces, in this order, put them there as they come, and store them.
 
         The call ends when the context is left, however it is left.
 

@@ -275,7 +275,7 @@ class Drawing:
             self._resting.discard(hand)
 
     async def _draw(self, hand: _Hand, batch: Sequence[int]) -> None:
-        pieces = {index: self._begun.pop(index, Piece(self._shards[index], self._spare)) for index in batch}
+        pieces = {index: self._begun.pop(index, self._piece(index)) for index in batch}
         left = deque(batch)
         if self._watcher is not None:
             for piece in pieces.values():
@@ -283,7 +283,7 @@ class Drawing:
         try:
             async with self._carrier.draw(hand.holder, tuple(pieces.values())) as arrivals:
                 async for arrival in arrivals:
-                    if await self._take(hand, arrival, pieces[arrival.index]):
+                    if self._take(hand, arrival, pieces[arrival.index]):
                         left.remove(arrival.index)
                         del pieces[arrival.index]
                         if not set(left) & set(self._book.unfinished(hand)):
@@ -301,7 +301,7 @@ class Drawing:
         if left:
             raise wrong(hand.holder, f"its stream ends within shard {left[0]}")
 
-    async def _take(self, hand: _Hand, arrival: Arrival, piece: Piece) -> bool:
+    def _take(self, hand: _Hand, arrival: Arrival, piece: Piece) -> bool:
         """Take note of what came; true if its shard is dealt with, for good or ill."""
         shard = piece.shard
         if arrival.missing:
@@ -315,13 +315,11 @@ class Drawing:
         self._last = monotonic()
         if self._watcher is not None:
             self._watcher.grew(piece)
-        if not piece.whole:
+        if not arrival.whole:
             return False
-        try:
-            right = await asyncio.to_thread(self._part.put, shard, piece.data)
-        except NodeError as error:
-            raise Local(error) from error
-        if not right:
+        if isinstance(piece.stored, NodeError):
+            raise Local(piece.stored) from piece.stored
+        if not piece.stored:
             if piece.senders == {hand.holder}:
                 raise wrong(hand.holder, f"its shard {shard.index} has other bytes than its hash says")
             self._unmixed.add(shard.index)  # one of several lied; who, the next try from one alone shows
@@ -334,6 +332,9 @@ class Drawing:
                 self._progress(self._where())
         self._settle(piece, True)
         return True
+
+    def _piece(self, index: int) -> Piece:
+        return Piece(self._shards[index], self._spare, self._part.put)
 
     def _settle(self, piece: Piece, verdict: bool) -> None:
         piece.verdict = verdict

@@ -1,5 +1,6 @@
 """The carrier between peers: manifests and shards as streams over the data plane."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from datetime import timedelta
@@ -52,9 +53,11 @@ class GrpcCarrier:
                 raise wrong(holder, f"it sends shard {frame.index} where {piece.shard.index} is due")
             if not frame.missing:
                 piece.take(holder, frame.offset, frame.data)
-            done = frame.missing or piece.whole
-            yield Arrival(frame.index, frame.missing)
-            if done:
+            whole = piece.whole
+            if whole:
+                await asyncio.to_thread(piece.store)
+            yield Arrival(frame.index, frame.missing, whole)
+            if frame.missing or whole:
                 piece = next(due, None)
 
 

@@ -11,8 +11,8 @@ MAX_VERSION = 64
 """Characters of a version label."""
 MAX_OBJECT = 1 << 44
 """Bytes of one object (16 TiB)."""
-DEFAULT_SHARD = 4 * MIB
-"""Bytes of a shard when its publisher names no other size: large enough for one disk read, small enough to refetch."""
+DEFAULT_SHARD = 8 * MIB
+"""Bytes of a shard when its publisher names no other size: large enough for one request, small enough to refetch."""
 MAX_SHARD = 64 * MIB
 """Bytes of one shard; a client holds one shard per holder in memory."""
 MAX_SHARDS = 1 << 20

@@ -1,4 +1,8 @@
-"""A shard that is coming: its bytes so far and who sent them."""
+"""A shard that is coming: its bytes so far, hashed as they come, and who sent them."""
+
+from collections.abc import Callable
+
+from blake3 import blake3
 
 from protocol.errors import Code, NodeError
 from shardcast import limits
@@ -8,28 +12,49 @@ from shardcast.manifest import Shard
 class Piece:
     """One shard in memory, filled from its beginning.
 
-    A carrier writes into `room` and says how far it came by `advance`; that may happen in another thread, one at a
-    time. What lies below `have` never changes again, so others may read it meanwhile.
+    A carrier writes into `room`, says how far it came by `advance`, and calls `store` when it is whole; that may happen
+    in another thread, one at a time. What lies below `have` never changes again, so others may read it meanwhile.
 
     Args:
         shard: What it is to become.
         spare: Memory of earlier pieces; new memory costs as much as filling it.
+        put: Stores the bytes of a shard that is right.
 
     Attributes:
         shard: What it is to become.
         have: Bytes that are there.
         senders: Who sent them.
         counted: Bytes of which somebody took note, who may be behind.
+        stored: Whether it is right and was stored, or why it could not be; None before `store`.
         verdict: Whether the hash agreed; None until that is known. False, too, for what was dropped unfinished.
     """
 
-    __slots__ = ("_data", "_spare", "counted", "have", "senders", "shard", "verdict")
+    __slots__ = (
+        "_data",
+        "_hash",
+        "_put",
+        "_spare",
+        "counted",
+        "have",
+        "senders",
+        "shard",
+        "stored",
+        "verdict",
+    )
 
-    def __init__(self, shard: Shard, spare: list[bytearray] | None = None) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        spare: list[bytearray] | None = None,
+        put: Callable[[Shard, memoryview], None] = lambda shard, data: None,
+    ) -> None:
         self.shard = shard
+        self._put = put
+        self._hash = blake3()
         self._spare = spare if spare is not None else []
         self.have = self.counted = 0
         self.senders: set[str] = set()
+        self.stored: bool | NodeError | None = None
         self.verdict: bool | None = None
         self._data = bytearray()
 
@@ -53,7 +78,18 @@ class Piece:
 
     def advance(self, count: int) -> None:
         """Say that the next `count` bytes are there."""
+        self._hash.update(memoryview(self._data)[self.have : self.have + count])
         self.have += count
+
+    def store(self) -> None:
+        """Store the bytes if they are all there and right. Blocking; `stored` says what came of it."""
+        right = self.whole and self._hash.digest() == self.shard.digest
+        try:
+            if right:
+                self._put(self.shard, self.data)
+            self.stored = right
+        except NodeError as error:
+            self.stored = error
 
     def give_back(self) -> None:
         """Leave the memory to later pieces, unless somebody still looks at it."""

@@ -160,7 +160,7 @@ class Intake:
     async def _draw(self, part: PartFile, size: int, follow: "asyncio.Future[None]") -> None:
         manner = self._manner
         watcher = self._begin(self.growing, part.path) if self._begin is not None else None
-        carrier = HttpCarrier(self._news.sources, manner.silence)
+        carrier = HttpCarrier(self._news.sources, manner.silence, passed_on=watcher is not None)
         drawing = Drawing(
             carrier, self._name, size, part, self._refuse, manner.progress,
             patience=manner.patience, watcher=watcher,

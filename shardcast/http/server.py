@@ -35,6 +35,8 @@ from shardcast.piece import Piece
 log = logging.getLogger(__name__)
 _HEX = re.compile(r"[0-9a-f]{64}")
 _RANGE = re.compile(r"bytes=(\d{1,15})-(\d{1,15})?")
+_SOON = 0.1
+"""Seconds within which a shard that is coming has to be whole, by its pace, or its bytes are passed on as they come."""
 _FOREVER = "max-age=31536000, immutable"
 
 
@@ -253,6 +255,7 @@ class _Sending:
     async def send(self, at: int, end: int) -> None:
         """Send bytes as they come. Bytes of a shard that turns out wrong are never completed."""
         held, index, source = self._held, self._index, None
+        await self._soon()
         while at < end:
             if held.has(index):
                 if source is not None and source.verdict is not True:
@@ -271,6 +274,19 @@ class _Sending:
                 at = min(end, ready)
                 continue
             await self._wait()
+
+    async def _soon(self) -> None:
+        """Wait for a shard that is going to be whole in a moment: from the file it costs less than from memory."""
+        began, waited = monotonic(), 0.0
+        while not self._held.has(self._index) and waited < _SOON:
+            piece = self._held.pieces.get(self._index)
+            have = 0.0 if piece is None else piece.have / self._shard.size
+            if waited > _SOON / 5 and have * _SOON < waited:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SOON / 5):
+                    await self._held.change()
+            waited = monotonic() - began
 
     def _reset(self) -> NoReturn:
         raise ConnectionResetError("the shard is not what its hash says")

@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import socket
 import ssl
+import struct
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,6 +19,8 @@ THREADS = ThreadPoolExecutor(limits.MAX_THREADS, "shardcast")
 """Where requests block: one thread for each that is under way."""
 
 T = TypeVar("T")
+_TAIL = 4096
+"""Bytes at the end of a body that are read by the library, which then knows that the answer is over."""
 
 _STATUS = {
     401: (Code.SHC_ACCESS, "it wants another token"),
@@ -134,6 +137,32 @@ class Link:
             )
         return data
 
+    def read_into(self, response: http.client.HTTPResponse, room: memoryview) -> int:
+        """Read the next bytes of an answer's body, as many as there is room for if the source brings them in time.
+
+        Large reads go past the reader of lines and take one call of the system each.
+
+        Raises:
+            OSError, HTTPException, ValueError: See `failed`.
+        """
+        held = self._socket
+        if held is None or response.length is None:
+            raise ConnectionAbortedError("given up")
+        most = min(len(room), response.length - _TAIL)
+        if most < _TAIL or isinstance(held, ssl.SSLSocket):
+            held.settimeout(self._silence)
+            return response.readinto(room)
+        if held.gettimeout() is not None:
+            count = response.readinto(room[: len(response.peek())])  # what came with the head
+            held.settimeout(None)  # from now on the system's clock ends a silence
+            return count
+        try:
+            count = held.recv_into(room, most, socket.MSG_WAITALL)
+        except BlockingIOError:
+            raise TimeoutError from None
+        response.length -= count
+        return count
+
     def failed(self, error: Exception) -> NodeError:
         """Give the connection up, and say so in the words of the catalogue."""
         self.close()
@@ -202,6 +231,7 @@ class Link:
                     raise ConnectionAbortedError("given up")
                 held.connect(address)
                 held.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(self._silence))
                 return held
             except OSError as error:
                 held.close()
@@ -214,6 +244,11 @@ class Link:
             if len(response.read(limits.MAX_LINE)) < limits.MAX_LINE:
                 return
         self.close()
+
+
+def _timeval(seconds: float) -> bytes:
+    """A time as the system takes it."""
+    return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
 
 
 async def in_thread(link: Link, call: Callable[[], T]) -> T:

@@ -55,6 +55,11 @@ class Process:
         self.tell(line)
         return self.answer()
 
+    def used(self) -> float:
+        """Seconds of a processor that it has taken so far."""
+        fields = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def __enter__(self) -> "Process":
         return self
 

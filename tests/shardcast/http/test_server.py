@@ -8,6 +8,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,8 +16,10 @@ import pytest
 
 from protocol.errors import Code, NodeError
 from shardcast import limits
+from shardcast.http.carrier import _Transfer
 from shardcast.http.door import Access, networks
 from shardcast.http.origin import Origin
+from shardcast.piece import Piece
 from tests.shardcast.http.conftest import MIB, Tree, holds, published, same, until, url_of
 
 
@@ -213,6 +216,34 @@ async def test_a_damaged_shard_at_a_relay_is_noticed_before_it_is_sent_and_the_v
     await until(holds(relay, version))
     await tree.fetch([relay])
     assert same(tree.folder / "fetched", path)
+
+
+async def test_a_client_keeps_its_connections_from_shard_to_shard(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin = await tree.origin()
+    path = tree.file(MIB)
+    version = await published(origin, path, shard_size=MIB // 16)
+    assert origin.catalogue.held[version.identifier].growing.count == 16
+    door, entered = origin.server._door, 0
+    enter, fetch = door.enter, _Transfer._fetch
+
+    def count(transport: asyncio.Transport) -> asyncio.Protocol | None:
+        nonlocal entered
+        entered += 1
+        return enter(transport)
+
+    def late(transfer: _Transfer, piece: Piece) -> None:
+        fetch(transfer, piece)
+        time.sleep(0.005)  # the event loop has heard of the shard before the thread ends
+
+    door.enter = count  # type: ignore[method-assign]
+    monkeypatch.setattr(_Transfer, "_fetch", late)
+    await tree.fetch([origin])
+    assert same(path, tree.folder / "fetched")
+    assert entered <= limits.HTTP_LANES + 2, (
+        "one for the list and one for the manifest beside those for shards"
+    )
 
 
 async def test_everything_works_over_tls(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
