@@ -109,7 +109,7 @@ def publish(
     deltas: Annotated[
         bool, typer.Option("--deltas", help="Publish safetensors files also as what changed since the last.")
     ] = False,
-    shard_size: Annotated[str, typer.Option("--shard-size", metavar="SIZE", help="Of one shard.")] = "4 MiB",
+    shard_size: Annotated[str, typer.Option("--shard-size", metavar="SIZE", help="Of one shard.")] = "8 MiB",
     folder: Annotated[
         Path,
         typer.Option("--dir", metavar="DIR", help="Where it remembers what it published.", readable=False),
