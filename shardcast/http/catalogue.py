@@ -216,6 +216,27 @@ class Catalogue:
         return sum(held.entry.size for held in self.held.values())
 
 
+def held_on_disk(manifest: Path, data: Path) -> Held:
+    """A whole object as an earlier start left it: its manifest, named after its header's link, and its file.
+
+    Nothing is hashed: who serves it has to know that the file is as it was.
+
+    Raises:
+        OSError, ValueError, NodeError: It is not there, or not what it should be.
+    """
+    growing = GrowingManifest()
+    growing.feed(manifest.read_bytes())
+    if not growing.closed or growing.identifier != manifest.stem:
+        raise ValueError("it is not the closed manifest that its name says")
+    held = Held(growing, data)
+    if stamp_of(held.file)[0] != held.entry.size:
+        held.close()
+        raise ValueError("the file has another size")
+    held.all_arrived()
+    held.whole = True
+    return held
+
+
 def stamp_of(file: BinaryIO) -> tuple[int, int]:
     """Size and time of change of a file: while they are the same, it is what was hashed."""
     now = os.fstat(file.fileno())

@@ -93,7 +93,7 @@ async def fetch_version(
         patience: How long nothing at all may come before the call gives up.
         durable: Whether the finished file waits for the disk. Without that, a loss of power may cost it.
         progress: Called after every shard.
-        peer: Serves the file to others when it is there; in turn others that serve are asked as well.
+        peer: Serves what came of the file to others; in turn others that serve are asked as well.
         scores: What sources brought in earlier calls; kept by who calls again.
         begin: For who passes shards on: see :class:`shardcast.http.intake.Intake`.
 
@@ -119,11 +119,13 @@ async def fetch_version(
     fetched = 0
     async with News(sources, silence, peer.server.port if peer is not None else 0) as news:
         failure: NodeError | None = None
+        if peer is not None and begin is None:
+            begin = peer.begin
         while True:
             entry = await _choose(news, expect, name, newer_than, tries, patience, failure)
             intake = Intake(entry.identifier, name, into, expect, news, manner, begin, newer_than=newer_than)
             try:
-                await intake.run()
+                await _run(intake, entry.identifier, peer)
             except NodeError as error:
                 fetched += intake.fetched
                 if error.code not in (Code.SHC_NO_HOLDER, Code.SHC_MANIFEST):
@@ -144,6 +146,15 @@ async def fetch_version(
                 name, header.version, header.serial, manifest, header.size, fetched + intake.fetched, intake.resumed,
                 monotonic() - started, intake.verified, tuple(refused), tuple(given_up),
             )  # fmt: skip
+
+
+async def _run(intake: Intake, identifier: str, peer: Peer | None) -> None:
+    try:
+        await intake.run()
+    except BaseException:
+        if peer is not None:
+            peer.give_up(identifier)
+        raise
 
 
 async def read_manifest(

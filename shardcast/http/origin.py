@@ -25,7 +25,7 @@ from protocol.units import PeerId
 from shardcast import limits
 from shardcast.growth import GrowingManifest
 from shardcast.header import Decoded, Header
-from shardcast.http.catalogue import Catalogue, Held, stamp_of
+from shardcast.http.catalogue import Catalogue, Held, held_on_disk, stamp_of
 from shardcast.http.door import Access
 from shardcast.http.server import Server
 from shardcast.http.source import THREADS
@@ -250,12 +250,8 @@ class Origin:
             manifest = marker.with_suffix(".manifest")
             try:
                 where = json.loads(marker.read_bytes())
-                growing = GrowingManifest()
-                growing.feed(manifest.read_bytes())
-                if not growing.closed or growing.identifier != marker.stem:
-                    raise ValueError("it is not what it should be")
-                held = Held(growing, Path(where["path"]))
                 stamp = int(where["size"]), int(where["stamp"])
+                held = held_on_disk(manifest, Path(where["path"]))
                 if stamp != stamp_of(held.file):
                     held.close()
                     raise ValueError("the file changed")
@@ -263,8 +259,6 @@ class Origin:
                 marker.unlink(missing_ok=True)
                 manifest.unlink(missing_ok=True)
                 continue
-            held.all_arrived()
-            held.whole = True
             self._stamps[held.identifier] = stamp
             self._last_serial = max(self._last_serial, held.entry.serial)
             self.catalogue.add(held)

@@ -16,6 +16,8 @@ from shardcast.manifest import Manifest
 class Peer:
     """Serves the newest version of each name that this client fetched, while its file is as it was.
 
+    Of a version that is still coming it serves the shards that are there.
+
     Args:
         access: Who may fetch.
 
@@ -25,7 +27,7 @@ class Peer:
 
     def __init__(self, access: Access | None = None) -> None:
         self.catalogue = Catalogue()
-        self.server = Server(self.catalogue, access, self._check)
+        self.server = Server(self.catalogue, access, self._check, forwards=False)
         self._stamps: dict[str, tuple[int, int]] = {}
 
     async def start(self, host: str | None = None, port: int = 0) -> None:
@@ -42,18 +44,37 @@ class Peer:
         for identifier in list(self.catalogue.held):
             self._forget(identifier)
 
+    def begin(self, growing: GrowingManifest, path: Path) -> Held:
+        """Serve what comes of a version; a watcher of :class:`shardcast.http.intake.Intake`."""
+        held = self.catalogue.held.get(growing.identifier)
+        if held is None:
+            held = Held(growing, path)
+            self.catalogue.add(held)
+        held.growing = growing
+        return held
+
+    def give_up(self, identifier: str) -> None:
+        """Serve a version no more that does not come to its end."""
+        held = self.catalogue.held.get(identifier)
+        if held is not None and not held.whole:
+            self._forget(identifier)
+
     async def offer(self, manifest: Manifest, path: Path) -> None:
         """Serve a file that was just verified, in place of older versions of its name.
 
         Raises:
             NodeError: SHC_MANIFEST, when the manifest is not closed.
         """
-        growing = GrowingManifest(manifest.digest)
-        await asyncio.to_thread(growing.feed, manifest.raw)
-        try:
-            held = Held(growing, path)
-        except OSError:
-            return  # it is gone already
+        begun = self.catalogue.held.get(manifest.links[0].hex())
+        if begun is not None and begun.growing.closed:
+            held = begun
+        else:
+            growing = GrowingManifest(manifest.digest)
+            await asyncio.to_thread(growing.feed, manifest.raw)
+            try:
+                held = Held(growing, path)
+            except OSError:
+                return  # it is gone already
         held.all_arrived()
         held.whole = True
         self._stamps[held.identifier] = stamp_of(held.file)
@@ -62,7 +83,7 @@ class Peer:
             self._forget(surplus.identifier)
 
     async def _check(self, held: Held, index: int) -> bool:
-        if self._stamps.get(held.identifier) == stamp_of(held.file):
+        if not held.whole or self._stamps.get(held.identifier) == stamp_of(held.file):
             return True
         self._forget(held.identifier)
         return False

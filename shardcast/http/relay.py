@@ -21,7 +21,7 @@ from shardcast import limits
 from shardcast.draw import Watcher
 from shardcast.expect import Expect
 from shardcast.growth import GrowingManifest
-from shardcast.http.catalogue import Catalogue, Held
+from shardcast.http.catalogue import Catalogue, Held, held_on_disk
 from shardcast.http.door import Access
 from shardcast.http.intake import Intake, Manner
 from shardcast.http.listing import Entry
@@ -231,21 +231,11 @@ class Relay:
     def _load(self) -> None:
         for marker in sorted(self.folder.glob("*.manifest")):
             try:
-                growing = GrowingManifest()
-                growing.feed(marker.read_bytes())
-                data = self._data(marker.stem)
-                if not growing.closed or growing.identifier != marker.stem:
-                    raise ValueError("it is not closed")
-                held = Held(growing, data)
-                if data.stat().st_size != held.entry.size:
-                    held.close()
-                    raise ValueError("the file has another size")
+                held = held_on_disk(marker, self._data(marker.stem))
             except (OSError, ValueError, NodeError):
                 marker.unlink(missing_ok=True)
                 continue
-            held.all_arrived()
-            held.whole = True
-            self._unchecked[held.identifier] = set(range(growing.count))
+            self._unchecked[held.identifier] = set(range(held.growing.count))
             self.catalogue.add(held)
         kept = {self._data(identifier) for identifier in self.catalogue.held}
         for leftover in self.folder.glob("*.data"):

@@ -48,6 +48,8 @@ class Server:
         access: Who may ask.
         check: Looks at a shard before it is sent, blocking; false says that its bytes are not right any more. For
             objects that lay on a disk while nobody watched.
+        forwards: Whether a shard that is coming is waited for and passed on as it comes. Two that fetch from each other
+            would wait for each other.
 
     Attributes:
         sent: Bytes of shards that were sent.
@@ -59,12 +61,14 @@ class Server:
         catalogue: Catalogue,
         access: Access | None = None,
         check: Callable[[Held, int], Awaitable[bool]] | None = None,
+        *,
+        forwards: bool = True,
     ) -> None:
         self.catalogue = catalogue
         self.sent = 0
         self.port = 0
         self._access = access or Access()
-        self._check = check
+        self._check, self._forwards = check, forwards
         self._throttle = Throttle(self._access.rate)
         self._peers = Known(limits.PEER_LASTS.total_seconds(), limits.MAX_CONNECTIONS)
         self._asking: Counter[str] = Counter()
@@ -221,6 +225,8 @@ class Server:
             if self._check is None or await self._check(held, index):
                 return True
             held.lost(index)
+        if not self._forwards:
+            return False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limits.NOT_YET.total_seconds()):
                 while not held.has(index):

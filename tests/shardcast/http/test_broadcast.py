@@ -243,6 +243,51 @@ async def test_clients_that_serve_are_found_and_asked_by_those_that_serve_too(tr
         await peer.stop()
 
 
+async def test_a_client_serves_the_shards_that_it_holds_before_it_is_whole(tree: Tree) -> None:
+    origin = await tree.origin()
+    path = tree.file(2 * MIB)
+    version = await published(origin, path, shard_size=MIB // 4)
+    growing = origin.catalogue.held[version.identifier].growing
+    last = f"/shards/{growing.shard(growing.count - 1).digest.hex()}"
+    opened = False
+
+    def all_but_the_last(asked: str, body: bytes) -> bytes | None:
+        return None if asked == last and not opened else body
+
+    def the_last_alone(asked: str, body: bytes) -> bytes | None:
+        return None if asked.startswith("/shards/") and asked != last else body
+
+    early, late = await tree.proxy(origin, all_but_the_last), await tree.proxy(origin, the_last_alone)
+    peer = Peer()
+    await peer.start("127.0.0.1")
+    first = asyncio.ensure_future(tree.fetch([early], "first", peer=peer))
+    await until(lambda: bool(peer.catalogue.held))
+    url = f"http://127.0.0.1:{peer.server.port}"
+    fetched = await tree.fetch([late, url], "second")
+    assert same(tree.folder / "second", path)
+    assert fetched.per_source[url] == path.stat().st_size - MIB // 4
+    assert not first.done(), "what it gave it had before it was whole"
+    opened = True
+    await first
+    assert peer.catalogue.held[version.identifier].whole
+    await peer.stop()
+
+
+async def test_a_client_that_gives_a_version_up_serves_nothing_of_it(tree: Tree) -> None:
+    origin = await tree.origin()
+    version = await published(origin, tree.file(MIB), shard_size=MIB // 4)
+    last = f"/shards/{origin.catalogue.held[version.identifier].growing.shard(3).digest.hex()}"
+    lacking = await tree.proxy(origin, lambda asked, body: None if asked == last else body)
+    peer = Peer()
+    await peer.start("127.0.0.1")
+    fetch = asyncio.ensure_future(tree.fetch([lacking], "first", peer=peer))
+    await until(lambda: bool(peer.catalogue.held))
+    fetch.cancel()
+    await asyncio.gather(fetch, return_exceptions=True)
+    assert peer.catalogue.held == {}
+    await peer.stop()
+
+
 async def test_a_client_keeps_no_old_version_for_others(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "READ_RECENTLY", timedelta(0))
     origin = await tree.origin()
