@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from protocol.gossip.limits import COURTESY, FORWARDED, HELLO, MAX_KNOWN, REDIAL, REDIAL_MOST
+from protocol.rpc.throttle import Bucket
 from protocol.units import PeerId
 
 
@@ -41,17 +42,11 @@ class Connected:
     node: PeerId | None = None
     waiting: int = 0
     asked: float = 0.0
-    _tokens: float = float(FORWARDED.burst)
-    _then: float = field(default=0.0)
+    _messages: Bucket = field(default_factory=lambda: Bucket(FORWARDED.burst, 0.0))
 
     def may_send(self, now: float) -> bool:
         """Whether one more message of it is looked at now; if so it is counted."""
-        then, self._then = self._then or now, now
-        self._tokens = min(float(FORWARDED.burst), self._tokens + (now - then) * FORWARDED.per_second)
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
+        return self._messages.take(now, FORWARDED.per_second, FORWARDED.burst) >= 1.0
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 
 from protocol.clock import monotonic
 from protocol.units import Bytes, PeerId, Rate
@@ -48,6 +49,29 @@ class Throttle:
             raise
 
 
+@dataclass(slots=True)
+class Bucket:
+    """Tokens that are taken one by one and come back with time.
+
+    Attributes:
+        tokens: How many there were.
+        then: When, in seconds of any clock.
+    """
+
+    tokens: float
+    then: float
+
+    def left(self, now: float, per_second: float, burst: float) -> float:
+        """The tokens at this moment, at most ``burst``."""
+        return min(burst, self.tokens + (now - self.then) * per_second)
+
+    def take(self, now: float, per_second: float, burst: float) -> float:
+        """Takes a token if there is one; the tokens that there were before."""
+        tokens = self.left(now, per_second, burst)
+        self.tokens, self.then = (tokens - 1.0 if tokens >= 1.0 else tokens), now
+        return tokens
+
+
 class Buckets:
     """Token buckets by key: each holds at most ``burst`` tokens and gains ``per_second`` of them.
 
@@ -56,7 +80,7 @@ class Buckets:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._held: dict[Hashable, tuple[float, float]] = {}
+        self._held: dict[Hashable, Bucket] = {}
 
     def __len__(self) -> int:
         """How many keys are remembered."""
@@ -65,16 +89,14 @@ class Buckets:
     def left(self, key: Hashable, per_second: float, burst: float) -> float:
         """The tokens of a key at this moment."""
         held = self._held.get(key)
-        if held is None:
-            return burst
-        return min(burst, held[0] + (self._clock() - held[1]) * per_second)
+        return burst if held is None else held.left(self._clock(), per_second, burst)
 
     def take(self, key: Hashable, per_second: float, burst: float) -> float:
         """Takes a token if there is one; the tokens that there were before."""
         now = self._clock()
-        held = self._held.pop(key, None)
-        tokens = burst if held is None else min(burst, held[0] + (now - held[1]) * per_second)
-        self._held[key] = (tokens - 1.0 if tokens >= 1.0 else tokens, now)  # entered last: order is by use
+        held = self._held.pop(key, None) or Bucket(burst, now)
+        tokens = held.take(now, per_second, burst)
+        self._held[key] = held  # entered last: order is by use
         if len(self._held) > _MAX_BUCKETS:
             del self._held[next(iter(self._held))]
         return tokens
