@@ -305,8 +305,8 @@ class Member:
                 self._tasks.spawn(self._exchange.fetch(value, plan), "fetch")
             case Commit(certified, spent):
                 self._commit(before, certified, spent)
-            case Renew(certified):
-                self._renew(before, certified)
+            case Renew(certified, behind):
+                self._renew(before, certified, behind)
             case Answer(peer, epoch, round_number):
                 self.outgoing.answer(PeerId(peer), epoch, round_number)
             case CatchUp(peer):
@@ -355,11 +355,11 @@ class Member:
             self.setting.emit("banned", code=str(Code.RND_BANNED), round=value.round)
             self.banned.set()
 
-    def _renew(self, before: Certified, certified: Certified) -> None:
+    def _renew(self, before: Certified, certified: Certified, behind: tuple[Certified, ...]) -> None:
         self.outgoing.settle()
         self._promising.forget()
         self._telling.renewed(certified)
-        self._outer.renew(certified)
+        self._outer.renew(certified, behind)
         self._spread(before, certified)
 
     def _spread(self, before: Certified, certified: Certified) -> None:

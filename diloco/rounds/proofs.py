@@ -153,6 +153,48 @@ class Proofs:
         return unseal(certified.start, run=self.run, verifier=self.verifier).sender == self.operator
 
 
+class Adoption:
+    """What another chain has after a link that both have, up to a later epoch that the root key began.
+
+    That key ends what two resets of one epoch began, also where it went on from what one side alone has decided.
+
+    Args:
+        proofs: Verify the links.
+        last: The last link that both have; None before the start record.
+        epoch: The epoch of this member's chain.
+        earlier: What was decided in a round up to that link.
+
+    Attributes:
+        links: Verified so far.
+        last: The last of them.
+        whole: Whether that epoch is reached.
+    """
+
+    def __init__(self, proofs: Proofs, last: Certified | None, epoch: int, earlier: Earlier) -> None:
+        self._proofs, self._epoch, self._earlier = proofs, epoch, earlier
+        self._decided: dict[int, Certified] = {}
+        self.last = last
+        self.links: list[Certified] = []
+        self.whole = False
+
+    def take(self, decided: Decided) -> Certified:
+        """Verify the next link.
+
+        Raises:
+            NodeError: As ``Proofs.follow``.
+        """
+        link = self.last = self._proofs.follow(self.last, decided, self._in)
+        value = link.value
+        if not (link.start and value.epoch):
+            self._decided[value.round] = link
+        self.links.append(link)
+        self.whole = bool(link.start) and value.epoch > self._epoch and self._proofs.by_root(link)
+        return link
+
+    def _in(self, round_number: int) -> Certified | None:
+        return self._decided.get(round_number) or self._earlier(round_number)
+
+
 def _parsed(data: bytes) -> Value:
     try:
         return parse_value(data)

@@ -1,5 +1,7 @@
 """How a member's state begins: from a certified value, and from what it had promised before it stopped."""
 
+from collections.abc import Callable
+
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Persist
 from diloco.rounds.rules import Rules
@@ -9,6 +11,32 @@ from diloco.rounds.state import Ballot, State, Timing
 def fork_of(rival: Certified) -> str:
     """Why the other side of a fork stops a member."""
     return "two-resets" if rival.start else "two-certificates"
+
+
+def standing(
+    tip: Certified,
+    base: bytes,
+    origin: Certified,
+    rival: Certified | None,
+    decided: Callable[[int], Certified | None],
+) -> tuple[Certified, bytes]:
+    """The last value that both sides of a fork have, and the state after it; the tip where there is no fork.
+
+    Args:
+        tip: The last certified value here.
+        base: State digest after it.
+        origin: The record that began its epoch.
+        rival: The other side of a fork in that epoch.
+        decided: What was decided in a round here.
+    """
+    if rival is None:
+        return tip, base
+    if rival.start:  # two resets: the one that goes back further names what both have
+        first = min(origin, rival, key=lambda reset: reset.value.round)
+        last = decided(first.value.round)
+        return (tip, base) if last is None else (last, first.value.base)
+    mine, last = decided(rival.value.round), decided(rival.value.round - 1)
+    return (tip, base) if mine is None or last is None else (last, mine.value.base)
 
 
 def recover(

@@ -85,13 +85,20 @@ class Ledger:
             code = Code.STO_UNWRITABLE if isinstance(error, sqlite3.OperationalError) else Code.STO_CORRUPT
             raise NodeError(code, f"The ledger {path} cannot be opened: {error}.") from error
 
-    def append(self, certified: Certified) -> None:
+    def append(self, certified: Certified, *, over: bool = False) -> None:
         """Store a certified value; storing the same one again is harmless.
+
+        Args:
+            certified: The value.
+            over: Forget whatever else follows the link that it follows: the other side of a fork, which does not stand.
 
         Raises:
             NodeError: ``RND_CHAIN`` when another value of that round is stored; ``STO_FULL`` when it cannot be written.
         """
         value = certified.value
+        if over:
+            place = "(SELECT epoch, round FROM decided WHERE digest = ?)"
+            self._write(f"DELETE FROM decided WHERE (epoch, round) > {place}", (value.previous,))
         known = self._db.execute(
             "SELECT digest FROM decided WHERE epoch = ? AND round = ?", (value.epoch, value.round)
         ).fetchone()
@@ -102,7 +109,7 @@ class Ledger:
                 )
             return
         data = encode(to_message(certified))
-        reset = bool(certified.start) and value.round >= 0
+        reset = bool(certified.start) and value.epoch > 0
         if reset:  # certificates of an older epoch from there on are void
             self._write("DELETE FROM decided WHERE epoch < ? AND round > ?", (value.epoch, value.round))
         fields = (value.epoch, value.round, certified.digest, data, reset)
@@ -131,6 +138,13 @@ class Ledger:
         ).fetchone()
         return None if row is None else self._read(row[0])
 
+    def has(self, certified: Certified) -> bool:
+        """Whether a certified value is stored."""
+        return (
+            self._db.execute("SELECT 1 FROM decided WHERE digest = ?", (certified.digest,)).fetchone()
+            is not None
+        )
+
     def after(self, epoch: int, round_number: int, limit: int = 1000) -> Iterator[Certified]:
         """Certified values after one, in the chain's order (epoch, then round), at most ``limit``."""
         rows = self._db.execute(
@@ -141,10 +155,14 @@ class Ledger:
 
     def origin(self) -> Certified | None:
         """The record that began the newest epoch."""
-        row = self._db.execute(
-            "SELECT decided FROM decided WHERE reset OR round < 0 ORDER BY epoch DESC, round LIMIT 1"
-        ).fetchone()
-        return None if row is None else self._read(row[0])
+        return next(self.origins(), None)
+
+    def origins(self) -> Iterator[Certified]:
+        """The records that began the epochs of the chain, the newest first."""
+        rows = self._db.execute(
+            "SELECT decided FROM decided WHERE reset OR round < 0 ORDER BY epoch DESC"
+        ).fetchall()
+        return (self._read(row[0]) for row in rows)
 
     def keep_rival(self, certified: Certified) -> None:
         """Store the other side of a fork, so that this member does not go on after a restart.

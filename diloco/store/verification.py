@@ -14,7 +14,7 @@ from diloco.rounds.certificate import Certified
 from diloco.rounds.evidence import Proof
 from diloco.rounds.proofs import Proofs
 from diloco.rounds.statements import Close, Evidence
-from diloco.rounds.values import START_ROUND, Decided
+from diloco.rounds.values import Decided
 from diloco.store.ledger import DAMAGED, SCHEMA_VERSION, connect, from_message, to_message
 from protocol.envelope import unseal
 from protocol.errors import Code, NodeError
@@ -172,7 +172,7 @@ class _Reading:
             value.epoch,
             value.round,
             held.digest,
-            int(begins and value.round > START_ROUND),
+            int(begins and value.epoch > 0),
         ):
             self.note(epoch, number, Code.STO_CORRUPT, "The columns of the row are not those of its value.")
         try:

@@ -5,6 +5,7 @@ nothing is applied that cannot be kept, what is undecided is repeated, who is be
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from diloco.rounds.events import (
     Event,
     Fetch,
     Gone,
+    Halt,
     Held,
     Leave,
     OrderCame,
@@ -33,20 +35,24 @@ from diloco.rounds.events import (
     Renew,
     ResetCame,
     Resync,
+    RivalCame,
     Say,
     Seen,
     StateReady,
+    Stop,
     Tick,
     Trained,
+    TwinSeen,
     Unheld,
 )
 from diloco.rounds.leases import samples_of
 from diloco.rounds.machine import advance
 from diloco.rounds.moves import persist
-from diloco.rounds.recovery import recover
+from diloco.rounds.proofs import Adoption
+from diloco.rounds.recovery import recover, standing
 from diloco.rounds.state import State
 from diloco.rounds.statements import Ready
-from diloco.rounds.values import Lease, Value, parse_value
+from diloco.rounds.values import Decided, Lease, Value, parse_value
 from protocol.envelope import Sealed
 from protocol.errors import Code, NodeError
 from tests.sim.reducing import Reducing
@@ -57,6 +63,7 @@ if TYPE_CHECKING:
 
 REPEAT = 2.0
 _ASK_BYTES = 150
+_STATES = 16
 
 
 @dataclass
@@ -68,6 +75,8 @@ class Disk:
         promise: What ``Persist`` wrote last.
         base: Digest of the outer state.
         reached: The round that starts from it.
+        states: The states of the last rounds, that can be restored from checkpoints and reduced bytes.
+        rival: The other side of a fork.
         chunks: Digests of the reduced chunks that are kept.
         slow: Seconds that a write takes.
         full: Nothing can be written.
@@ -76,10 +85,25 @@ class Disk:
     chain: list[Certified]
     base: bytes
     reached: int = 0
+    states: dict[int, bytes] = field(default_factory=dict)
+    rival: Certified | None = None
     promise: Persist | None = None
     chunks: set[bytes] = field(default_factory=set)
     slow: float = 0.0
     full: bool = False
+
+    def reach(self, round_number: int, base: bytes) -> None:
+        """The outer state of a round is there."""
+        self.reached, self.base = round_number, base
+        self.states[round_number] = base
+        while len(self.states) > _STATES:
+            del self.states[min(self.states)]
+
+    def go_back(self, most: int) -> None:
+        """What comes after a round is void: the newest state up to it is the one that is there."""
+        self.states = {number: base for number, base in self.states.items() if number <= most}
+        if self.reached > most:
+            self.reached, self.base = max(self.states.items(), default=(-1, b""))
 
 
 @dataclass
@@ -131,6 +155,7 @@ class Process:
     def __init__(self, world: "World", name: str, seated: bool, chain: list[Certified]) -> None:
         self.world, self.name, self.seated = world, name, seated
         self.disk = Disk(list(chain), chain[0].value.base)
+        self.disk.reach(0, self.disk.base)
         self.habits = Habits()
         self.state: State | None = None
         self.alive = self.paused = self.refuses = False
@@ -154,7 +179,9 @@ class Process:
         self.drain_until = 0.0
         self.crash: Crash | None = None
         self.disturbed = 0.0
-        self._asked = -1.0
+        self._asked = self._looked = -1.0
+        self.started = 0
+        self.trained: tuple[Lease, int] | None = None
         self._answered: dict[str, float] = {}
         self._repeat_at = 0.0
         self._inbox: list[Event] = []
@@ -170,6 +197,7 @@ class Process:
         self.life += 1
         self.state, self.share, self.gives, self.reducing = None, None, None, None
         self.said, self.known, self.dead, self.backlog = {}, {}, set(), []
+        self.trained = None
         self.promising = Promising(self._save, self._say, lambda error: None)
         self.unfinished = []
         self.told, self.places = {}, {}
@@ -189,6 +217,7 @@ class Process:
     def wipe(self) -> None:
         """Lose everything on disk."""
         self.disk = Disk([self.world.start], self.world.start.value.base)
+        self.disk.reach(0, self.disk.base)
 
     def pause(self) -> None:
         """As ``kill -STOP``."""
@@ -252,11 +281,13 @@ class Process:
         if not self._restore(reached):
             self.later(0.5, self._begin)
             return
+        self.started = int(self.world.now * 1000)
         self.state = recover(
             self.name, self.world.rules, self.world.shape.timing, boot=self.boot, tip=self.tip,
-            started=int(self.world.now * 1000),
+            started=self.started,
             beacon_key=blake3(b"secret of " + self.name.encode()).digest(),
             admission=admission_of(self.name, self.seated), promise=self.disk.promise, now=self.clock,
+            rival=self.disk.rival,
         )  # fmt: skip
         if self.disk.promise is None and not self.state.abstains:
             self.promising.persist(persist(self.state))
@@ -300,7 +331,7 @@ class Process:
 
     def _carry_out(self, effect: Effect) -> None:
         crash = self.crash
-        if crash is not None and crash.kind == _kind(effect):
+        if crash is not None and crash.kind == kind_of(effect):
             self.crash = None
             if crash.after:
                 self._do(effect)
@@ -322,14 +353,18 @@ class Process:
                 self._fetch(value, 0)
             case Commit(certified, _):
                 self._commit(certified)
-            case Renew(certified):
-                self._renew(certified)
+            case Renew(certified, behind):
+                self._renew(certified, behind)
             case Answer(peer, epoch, round_number):
                 self._answer(peer, epoch, round_number)
             case CatchUp(peer):
                 self.ask(peer)
             case Resync(base):
                 self._resync(base)
+            case Halt(_, rival):
+                self._halt(rival)
+            case Stop():
+                self.kill()
             case _:
                 pass
 
@@ -441,23 +476,99 @@ class Process:
         if state is None:
             return
         value = certified.value
-        if value.previous != state.tip.digest and not certified.start:
-            if (value.epoch, value.round) > (state.epoch, state.round):
-                self.ask(by.name)
-            return
         if certified.start:
-            if value.epoch > state.epoch and self._stands_on(value):
-                self.feed(ResetCame(certified))
-        else:
+            self.reset_came(certified.start, by)
+        elif value.previous == state.tip.digest:
             try:
                 read = self.world.verified(state.tip, certified)
             except NodeError:
                 return
             self.feed(Decision(read))
+        elif (value.epoch, value.round) > (state.epoch, state.round):
+            self.ask(by.name)
+        else:
+            self._compare(certified)
+            if value.round == state.round:
+                self._look(by)
 
-    def _stands_on(self, reset: Value) -> bool:
-        """Whether a reset goes on from a value that this process has."""
-        return any(c.digest == reset.previous for c in self.disk.chain if c.value.round == reset.round)
+    def reset_came(self, raw: bytes, by: "Process") -> None:
+        """Someone showed a reset; one of this epoch, or one that does not follow, shows that the chain has forked."""
+        state = self.state
+        if state is None:
+            return
+        try:
+            certified = self.world.proofs.reset(state.tip, raw, self.decided_in)
+            self.feed(ResetCame(certified, root=self.world.proofs.by_root(certified)))
+        except NodeError:
+            with suppress(NodeError):
+                mine = self.origin
+                rival = (
+                    self.world.proofs.rival(None, mine, Decided(value=b"", start=raw))
+                    if mine.value.epoch
+                    else None
+                )
+                if rival is not None and not state.halted:
+                    self.feed(RivalCame(rival))
+            self._look(by)
+
+    def _compare(self, certified: Certified) -> None:
+        """A certified value does not follow: see whether it is another one for a place that is decided here."""
+        state, chain = self.state, self.disk.chain
+        mine = self.decided_in(certified.value.round)
+        before = next((c for c in chain if c.digest == certified.value.previous), None)
+        if state is None or state.halted or mine is None or before is None or mine.digest == certified.digest:
+            return
+        if mine.value.epoch == certified.value.epoch == state.epoch:
+            with suppress(NodeError):
+                self.feed(RivalCame(self.world.verified(before, certified)))
+
+    def _look(self, at: "Process") -> None:
+        """What a process shows does not follow: ask for its chain."""
+        if at is not self and self.world.now - self._looked > 1.0:
+            self._looked = self.world.now
+            self.world.send(self, at, _ASK_BYTES, at.looked_at, self)
+
+    def looked_at(self, by: "Process") -> None:
+        """A process whose chain is another one asks for this one's."""
+        self.world.send(self, by, _ASK_BYTES * len(self.disk.chain), by.offered, list(self.disk.chain), self)
+
+    def offered(self, chain: list[Certified], by: "Process") -> None:
+        """See where a chain and this one part, and whether the root key has ended that on the other side."""
+        state, mine = self.state, {c.digest for c in self.disk.chain}
+        common = [c for c in chain if c.digest in mine]
+        links = chain[len(common) :]
+        if state is None or not links:
+            return
+        if links[0].value.epoch == state.epoch:
+            self.decided(links[0], by)
+        adoption = Adoption(self.world.proofs, common[-1], self.tip.value.epoch, self.decided_in)
+        with suppress(NodeError):
+            for c in links:
+                link = adoption.take(Decided(value=c.data, attempt=c.attempt, votes=c.votes, start=c.start))
+                if adoption.whole:
+                    self.feed(ResetCame(link, root=True, behind=tuple(adoption.links[:-1])))
+                    return
+
+    def _halt(self, rival: Certified) -> None:
+        """Keep both sides of a fork and show them to everyone."""
+        self.disk.rival = rival
+        mine = self.origin if rival.start else self.decided_in(rival.value.round)
+        for process in self._near():
+            self.show(process, [side for side in (rival, mine) if side is not None])
+
+    @property
+    def origin(self) -> Certified:
+        """The record that began the newest epoch."""
+        return next(c for c in reversed(self.disk.chain) if c.start)
+
+    def decided_in(self, round_number: int) -> Certified | None:
+        """What was decided in a round, as the ledger has it."""
+        found = (c for c in reversed(self.disk.chain) if c.value.round == round_number)
+        return next((c for c in found if not (c.start and c.value.epoch)), None)
+
+    def standing(self) -> tuple[Certified, bytes]:
+        """The last value that stands here, and the state after it."""
+        return standing(self.tip, self.disk.base, self.origin, self.disk.rival, self.decided_in)
 
     def after(self, epoch: int, round_number: int) -> list[Certified]:
         """Certified values after a place, as its disk has them."""
@@ -490,8 +601,8 @@ class Process:
         for certified in chain:
             value, tip = certified.value, self.tip
             if certified.start:
-                if value.epoch > tip.value.epoch and self._stands_on(value):
-                    self._append(certified)
+                with suppress(NodeError):
+                    self._append(self.world.proofs.reset(tip, certified.start, self.decided_in))
             elif value.previous == tip.digest:
                 self._append(self.world.verified(tip, certified))
 
@@ -500,8 +611,8 @@ class Process:
         if certified.start:
             last = next(i for i, c in enumerate(chain) if c.digest == value.previous)
             self.disk.chain = chain = chain[: last + 1]
-            if self.disk.reached > value.round + 1:
-                self.disk.reached = -1
+            self.disk.go_back(value.round + 1)
+            self.disk.rival = None
         chain.append(certified)
         self.world.newest = max(self.world.newest, (value.epoch, value.round))
 
@@ -522,6 +633,7 @@ class Process:
         for duty in (
             self._take_time,
             self._look_around,
+            self._look_for_twins,
             self._catch_up,
             self._repeat,
             self._drain,
@@ -552,6 +664,13 @@ class Process:
                 if refused or world.now - self.known[name] > world.shape.silence:
                     self.dead.add(name)
                     self.feed(Gone(name))
+
+    def _look_for_twins(self) -> None:
+        """The directory shows a process that has the same key, sooner or later."""
+        for process in self.world.named[self.name]:
+            there = process is not self and process.state is not None and self.world.linked(self, process)
+            if there and self.world.random.random() < 0.1:
+                self.feed(TwinSeen(process.boot, process.started))
 
     def _circle(self) -> list[str]:
         """With whom this member exchanges signs of life, and who told it so far."""
@@ -608,6 +727,11 @@ class Process:
             return
         if self.share is not None and self.share.lease == lease:
             return
+        if (
+            self.trained is not None and self.trained[0] == lease
+        ):  # of another fragment: the steps are in the weights
+            self.later(0.05, self._trained, *self.trained)
+            return
         shape, spread = self.world.shape, 0.8 + 0.4 * self.world.random.random()
         samples = samples_of(lease)
         seconds = shape.train * self.habits.pace * spread * samples / shape.samples
@@ -619,11 +743,13 @@ class Process:
         if state is None or state.lease != lease or state.contribution is not None:
             return
         tokens = samples * 16 * self.habits.claims
+        norms = (1.0,) * len(self.world.rules.slot(state.round))
         named = f"{self.name} {lease.start} {samples} {self.life}".encode()
-        give = Contribution(tokens, samples, blake3(named).digest(), (1.0,) * self.world.shape.chunks)
+        give = Contribution(tokens, samples, blake3(named).digest(), norms)
         if not samples:
             give = Contribution()
         self.gives, self.share = (lease.start, give), None
+        self.trained = (lease, samples) if samples else None
         self.feed(Trained(lease.start, give))
 
     def freeze_again(self) -> None:
@@ -686,7 +812,13 @@ class Process:
         if self.state.finished and self.world.judge is not None:
             self.world.judge.finished(self)
 
-    def _renew(self, certified: Certified) -> None:
+    def _renew(self, certified: Certified, behind: tuple[Certified, ...]) -> None:
+        for link in behind[:1]:
+            place = next(i for i, c in enumerate(self.disk.chain) if c.digest == link.value.previous)
+            self.disk.chain = self.disk.chain[: place + 1]
+            self.disk.go_back(self.tip.value.round + 1)
+        for link in behind:
+            self._append(link)
         before = self.tip
         self.said.clear()
         self.told.clear()
@@ -727,8 +859,7 @@ class Process:
             if disk.base != certified.value.base:  # what is here is not what the round was trained on
                 disk.reached = -1
                 break
-            disk.base = state_after(disk.base, certified.value)
-            disk.reached += 1
+            disk.reach(disk.reached + 1, state_after(disk.base, certified.value))
             if self.world.judge is not None:
                 self.world.judge.applied(self, certified, disk.base)
         named = self.tip.value.base if self.tip.start else disk.base
@@ -737,7 +868,7 @@ class Process:
         for other in near:
             same = other.disk.reached == wanted and other.tip.digest == self.tip.digest
             if same and (not self.tip.start or other.disk.base == named):
-                disk.base, disk.reached = other.disk.base, wanted
+                disk.reach(wanted, other.disk.base)
                 return True
         return False
 
@@ -753,7 +884,7 @@ class Process:
         for other in sources:
             same = other.disk.reached == self.disk.reached and other.tip.digest == self.tip.digest
             if same and self.world.linked(self, other):
-                self.disk.base = other.disk.base
+                self.disk.reach(other.disk.reached, other.disk.base)
                 self._ready()
                 return
         if tries < 20:
@@ -814,5 +945,6 @@ def older(body: Any) -> Any:
     return body
 
 
-def _kind(effect: Effect) -> str:
+def kind_of(effect: Effect) -> str:
+    """The name of an effect; of ``Say`` with the statement's."""
     return f"Say {type(effect.body).__name__}" if isinstance(effect, Say) else type(effect).__name__

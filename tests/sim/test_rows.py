@@ -84,6 +84,7 @@ def test_members_that_start_apart_and_hear_late_are_in_nearly_every_round(seed: 
 def test_a_leader_that_certifies_alone_and_sleeps_follows_when_it_wakes(seed: int) -> None:
     judge = Steering()
     world = World(Shape(voters=5), seed, judge)
+    first = (0, world.start.digest, 0)
 
     def only_the_leader_hears_votes(process: Process, body: Any) -> None:
         if isinstance(body, Vote):
@@ -92,7 +93,7 @@ def test_a_leader_that_certifies_alone_and_sleeps_follows_when_it_wakes(seed: in
             process.hearers = lambda: set() if process.name == leader else {leader}  # type: ignore[method-assign]
 
     judge.before = only_the_leader_hears_votes
-    assert world.run(until=60.0, when=lambda: (0, 0) in judge.decided)
+    assert world.run(until=60.0, when=lambda: first in judge.decided)
     (leader,) = [p for p in world.processes if p.tip.value.round == 0]
     leader.pause()
     judge.before = lambda process, body: None
@@ -100,7 +101,7 @@ def test_a_leader_that_certifies_alone_and_sleeps_follows_when_it_wakes(seed: in
         vars(process).pop("hearers", None)
     others = [p for p in world.processes if p is not leader]
     assert world.run(until=120.0, when=lambda: all(p.tip.value.round >= 0 for p in others))
-    assert {p.disk.chain[1].digest for p in others} == {judge.decided[0, 0]}
+    assert {p.disk.chain[1].digest for p in others} == {judge.decided[first]}
     leader.resume()
     goal = world.newest[1] + 2
     assert world.run(until=200.0, when=lambda: all(p.tip.value.round >= goal for p in world.processes))
@@ -137,3 +138,27 @@ def test_all_members_that_drain_in_one_second_stop_cleanly(seed: int) -> None:
     assert world.run(until=world.now + 30.0, when=lambda: all(p.left for p in world.processes))
     tips = {p.tip.digest for p in world.processes}
     assert len(tips) <= 2, "who left first may lack the last value"
+
+
+@pytest.mark.failure_mode(33)
+@pytest.mark.parametrize("count", (2, 5))
+def test_a_coordinator_that_is_cut_off_resets_by_itself_with_a_third_of_the_voters_only(count: int) -> None:
+    world = begun(Shape(voters=12, coordinators=1), seed=count)
+    cut_off, others = world.processes[:count], world.processes[count:]
+    world.troubled = True
+    world.links.cut(ways(cut_off, others))
+    for process in world.processes:
+        process.disturbed = float("inf")
+    world.run(until=world.now + 60.0)
+    epochs = {p.name: p.tip.value.epoch for p in world.processes}
+    assert {epochs[p.name] for p in others} == {0} and {epochs[p.name] for p in cut_off} == {int(count == 5)}
+    world.links.calm()
+    goal = world.newest[1] + 3
+
+    def together() -> bool:
+        return (
+            len({p.tip.digest for p in world.processes}) == 1 and world.processes[0].tip.value.round >= goal
+        )
+
+    assert world.run(until=world.now + 200.0, when=together)
+    assert world.processes[0].tip.value.epoch == int(count == 5)

@@ -79,7 +79,52 @@ def test_two_resets_of_one_epoch_stop_all_members_over_a_restart_until_a_higher_
         right = seal(OPERATOR, crowd.genesis.run_id, said).raw
         with pytest.raises(NodeError, match="only the root key"):
             first.member.give_reset(reset(crowd, first, b"3", DELEGATE, right))
+        assert second.member.state is not None and second.member.state.base is None, (
+            "it restarted when it was halted"
+        )
+        second.member.give_reset(reset(crowd, second, b"3"))
+        await crowd.finished()
+
+    swarm.run(scene())
+    crowd.check_equal()
+    assert {c.value.epoch for seat in crowd.seats for c in [seat.member.ledger.tip()] if c} == {2}
+
+
+def test_two_resets_before_the_first_round_are_ended_by_the_root_key(swarm: Swarm, tmp_path: Path) -> None:
+    crowd = Crowd(swarm, tmp_path, tiny_genesis(rounds=3))
+    first, second, third = crowd.seats
+
+    async def scene() -> None:
+        await crowd.until(
+            lambda: all(seat.member.state and seat.member.state.base for seat in crowd.seats), LONG
+        )
+        one, other = reset(crowd, first, b"1"), reset(crowd, first, b"2")
+        swarm.network.partition([first.host, second.host], [third.host])
+        first.member.give_reset(one)
+        third.member.give_reset(other)
+        swarm.network.heal()
+        await crowd.until(lambda: halted(crowd), LONG)
         first.member.give_reset(reset(crowd, first, b"3"))
+        await crowd.finished()
+
+    swarm.run(scene())
+    crowd.check_equal()
+
+
+def test_who_is_on_the_other_side_of_two_resets_follows_the_root_key(swarm: Swarm, tmp_path: Path) -> None:
+    """The root key goes on from what one side has decided, before anybody knows of the fork."""
+    crowd = Crowd(swarm, tmp_path, tiny_genesis(rounds=8))
+    first, second, third = crowd.seats
+
+    async def scene() -> None:
+        await crowd.until(lambda: all(2 in seat.digests() for seat in crowd.seats), LONG)
+        swarm.network.partition([first.host, second.host], [third.host])
+        first.member.give_reset(reset(crowd, first, b"1"))
+        third.member.give_reset(reset(crowd, third, b"2"))
+        began = max(first.digests())
+        await crowd.until(lambda: max(first.digests()) > began + 1, LONG)
+        first.member.give_reset(reset(crowd, first, b"3"))
+        swarm.network.heal()
         await crowd.finished()
 
     swarm.run(scene())

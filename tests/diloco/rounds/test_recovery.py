@@ -6,7 +6,7 @@ import pytest
 
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Persist
-from diloco.rounds.recovery import recover
+from diloco.rounds.recovery import recover, standing
 from diloco.rounds.state import Ballot, State
 from diloco.rounds.values import Boot, Value, value_digest
 from protocol.messages import encode
@@ -60,3 +60,21 @@ def test_promise_and_vote_of_the_round_after_the_tip_bind() -> None:
 def test_a_promise_of_another_round_does_not() -> None:
     state = begin(start(), promise=Persist(0, 5, 3, 3, b"value", b"close"))
     assert (state.promised, state.recovered, state.ballot) == (-1, -1, None)
+
+
+def test_of_two_resets_what_the_one_that_goes_back_further_names_is_what_both_sides_have() -> None:
+    swarm = Swarm(FIVE)
+    swarm.run(when=lambda: all(node.state.round == 4 for node in swarm.nodes.values()))
+    disk = swarm.nodes["anna"].disk
+    chain = {c.value.round: c for c in disk.chain}
+
+    def begin_after(number: int) -> Certified:
+        return of(replace(chain[number].value, epoch=1, begins=True, base=chain[number + 1].value.base))
+
+    early, late = (replace(begin_after(number), start=b"signed") for number in (0, 2))
+    for mine, other in ((early, late), (late, early)):
+        last, base = standing(chain[3], b"newest", mine, other, chain.get)
+        assert (last, base) == (chain[0], chain[1].value.base)
+    assert standing(chain[3], b"newest", chain[-1], None, chain.get) == (chain[3], b"newest")
+    rival = of(replace(chain[2].value, beacon=b"x" * 32))
+    assert standing(chain[3], b"newest", chain[-1], rival, chain.get) == (chain[1], chain[2].value.base)
