@@ -1,11 +1,28 @@
 """How a member's state begins: from a certified value, and from what it had promised before it stopped."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from diloco.rounds.certificate import Certified
-from diloco.rounds.events import Persist
+from diloco.rounds.events import Contribution, Persist
 from diloco.rounds.rules import Rules
 from diloco.rounds.state import Ballot, State, Timing
+from diloco.rounds.values import Lease
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A frozen contribution as it stands on disk.
+
+    Attributes:
+        lease: What it was trained on.
+        round: The round for which it was frozen.
+        contribution: What is said of it.
+    """
+
+    lease: Lease
+    round: int
+    contribution: Contribution
 
 
 def fork_of(rival: Certified) -> str:
@@ -52,8 +69,9 @@ def recover(
     promise: Persist | None,
     now: float,
     rival: Certified | None = None,
+    frozen: Kept | None = None,
 ) -> State:
-    """The state after a tip, with the promise and the vote that are on disk (rules 5 and 9).
+    """The state after a tip, with promise, vote and contribution that are on disk (rules 2, 5 and 9).
 
     Without any the member abstains until a value lists its boot nonce: it cannot know whether it has ever voted. So
     does a newcomer, which may be an old voter with a new disk; the value that gives it its vote lists its nonce.
@@ -70,6 +88,7 @@ def recover(
         promise: What was last written by ``Persist``; None on a disk that never held it.
         now: Seconds on its monotonic clock.
         rival: The other side of a fork in the tip's epoch, which stopped it before it restarted.
+        frozen: The contribution that it froze last; it counts while its lease goes on, for the same part of the grid.
     """
     value = tip.value
     seat = rules.seat_of(admission, me) if admission else None
@@ -81,6 +100,9 @@ def recover(
         promised = promise.promised
         if promise.voted_attempt:
             ballot = Ballot(promise.voted_attempt - 1, promise.voted_value, promise.voted_close)
+    if frozen is not None:
+        same = frozen.lease == tip.leases.get(me)
+        frozen = frozen if same and rules.slot(frozen.round) == rules.slot(value.round + 1) else None
     return State(
         me=me,
         rules=rules,
@@ -94,6 +116,7 @@ def recover(
         promised=promised,
         recovered=promised,
         ballot=ballot,
+        contribution=None if frozen is None else frozen.contribution,
         halted="" if rival is None else fork_of(rival),
         began=now,
         attempt_began=now,

@@ -1,12 +1,13 @@
-"""Whether a coordinator may begin a new epoch by itself: the pure part of rule 15.
+"""Whether a coordinator may begin a new epoch by itself, and with whom: the pure part of rule 15.
 
 Those who ask see no way to a decision. That is not enough: the others may be a quorum on the other side of a cut.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from diloco.rounds.state import State
+from diloco.rounds.values import Value
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,23 @@ class Verdict:
 
     grant: bool
     sentence: str
+
+
+def seats_of(value: Value, present: Mapping[str, bool]) -> dict[str, bool]:
+    """Who goes on after a reset: True where it votes. Where nobody present has a seat, who is a voter yet keeps it.
+
+    Args:
+        value: The last value of the operator's node.
+        present: Who is there; True where the admission has a seat.
+    """
+    here = {peer: seated for peer, seated in present.items() if peer not in value.banned}
+    seats = {
+        peer: (seated or peer in value.seated) and peer not in value.unseated for peer, seated in here.items()
+    }
+    if any(seats.values()):
+        return seats
+    voters = {elector.peer for elector in value.electorate}
+    return {peer: peer in voters for peer in here}
 
 
 def judge(state: State, renewed: Collection[str]) -> Verdict | None:

@@ -18,6 +18,7 @@ from diloco.member.setting import Emit
 from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
 from diloco.rounds.records import Order, Reset, Start
+from diloco.rounds.rescue import seats_of
 from diloco.rounds.rules import Rules
 from diloco.rounds.values import value_digest
 from diloco.store.ledger import Ledger
@@ -218,13 +219,13 @@ class Coordinator:
         state = member.state
         assert state is not None
         here = [self._network.me, *member.presence.present()]
-        peers: dict[str, bool] = {}
+        present: dict[str, bool] = {}
         for peer in here:
             record = self._network.members.get(peer)
             seat = self._rules.seat_of(record.admission, peer) if record is not None else None
-            if seat is not None and peer not in state.value.banned:
-                given = seat.seated or peer in state.value.seated
-                peers[peer] = given and peer not in state.value.unseated
+            if seat is not None:
+                present[peer] = seat.seated
+        peers = seats_of(state.value, present)
         lost = {peer: s.message.boot for peer, s in state.readys.items() if s.message.lost_record}
         value = founding.make_reset(
             self._rules, last.value, last.digest, base, peers, secrets.token_bytes(32), lost, state.epoch

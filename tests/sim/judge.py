@@ -104,6 +104,7 @@ class Judge:
         self.decided_at: dict[Place, float] = {}
         self.promises: dict[tuple[str, int, int], int] = {}
         self.votes: dict[tuple[str, int, int], dict[int, bytes]] = {}
+        self.commitments: dict[tuple[str, int, int], bytes] = {}
         self.closes: dict[tuple[str, int, int, int], bytes] = {}
         self.lost_steps: list[tuple[str, Place]] = []
         self.ends: set[str] = set()
@@ -171,9 +172,12 @@ class Judge:
             raise Broken(f"{process.name} votes for two values in {where}")
 
     def _check_ready(self, process: "Process", ready: Ready) -> None:
+        place = (process.name, ready.epoch, ready.round)
+        kept = ready.tokens and not process.disk.forgot
+        if kept and self.commitments.setdefault(place, ready.commitment) != ready.commitment:
+            raise Broken(f"{process.name} gives another contribution to round {ready.round} than it froze")
         if ready.lost_record:
             return
-        place = (process.name, ready.epoch, ready.round)
         promise = self.promises.get(place, -1)
         if ready.attempt < promise:
             raise Broken(

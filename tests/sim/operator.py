@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from diloco.rounds import founding
 from diloco.rounds.records import Order, Reset
-from diloco.rounds.rescue import judge
+from diloco.rounds.rescue import judge, seats_of
 from protocol.delegation import Delegation
 from protocol.messages import encode
 from protocol.units import PeerId
@@ -49,12 +49,8 @@ class Operator:
         if state is None or at.left or (state.base is None and not state.halted):
             return False
         last, base = at.standing()
-        named, near = state.value, [p for p in world.living() if p is at or world.linked(at, p)]
-        peers = {
-            p.name: (p.seated or p.name in named.seated) and p.name not in named.unseated
-            for p in near
-            if p.state is not None and p.name not in named.banned
-        }
+        near = [p for p in world.living() if p is at or world.linked(at, p)]
+        peers = seats_of(state.value, {p.name: p.seated for p in near if p.state is not None})
         if not any(peers.values()):
             return False
         lost = {peer: s.message.boot for peer, s in state.readys.items() if s.message.lost_record}

@@ -85,6 +85,8 @@ def peace(world: World, judge: Judge) -> None:
     if not world.run(until=began + PATIENCE, when=there):
         if all(p.left or not p.seated or p.tip is world.start for p in world.processes):
             return  # all who had the run have left it
+        if world.wiped and not any(p.disk.reached > world.newest[1] for p in world.processes):
+            return  # so have all disks that had the state after the last decided round
         late = {p.name: (p.state.round, p.state.attempt) if p.state else None for p in living}
         raise Broken(f"{PATIENCE:.0f} s after the last fault not everyone has decided round {goal}: {late}")
     check_attempts(world, judge, began)

@@ -49,7 +49,7 @@ from diloco.rounds.leases import samples_of
 from diloco.rounds.machine import advance
 from diloco.rounds.moves import persist
 from diloco.rounds.proofs import Adoption
-from diloco.rounds.recovery import recover, standing
+from diloco.rounds.recovery import Kept, recover, standing
 from diloco.rounds.state import State
 from diloco.rounds.statements import Ready
 from diloco.rounds.values import Decided, Lease, Value, parse_value
@@ -78,6 +78,8 @@ class Disk:
         states: The states of the last rounds, that can be restored from checkpoints and reduced bytes.
         rival: The other side of a fork.
         chunks: Digests of the reduced chunks that are kept.
+        frozen: The last frozen contribution.
+        forgot: It once held nothing, or no room for a contribution.
         slow: Seconds that a write takes.
         full: Nothing can be written.
     """
@@ -89,6 +91,8 @@ class Disk:
     rival: Certified | None = None
     promise: Persist | None = None
     chunks: set[bytes] = field(default_factory=set)
+    frozen: Kept | None = None
+    forgot: bool = False
     slow: float = 0.0
     full: bool = False
 
@@ -216,7 +220,8 @@ class Process:
 
     def wipe(self) -> None:
         """Lose everything on disk."""
-        self.disk = Disk([self.world.start], self.world.start.value.base)
+        self.world.wiped = True
+        self.disk = Disk([self.world.start], self.world.start.value.base, forgot=True)
         self.disk.reach(0, self.disk.base)
 
     def pause(self) -> None:
@@ -287,8 +292,10 @@ class Process:
             started=self.started,
             beacon_key=blake3(b"secret of " + self.name.encode()).digest(),
             admission=admission_of(self.name, self.seated), promise=self.disk.promise, now=self.clock,
-            rival=self.disk.rival,
+            rival=self.disk.rival, frozen=self.disk.frozen,
         )  # fmt: skip
+        if self.state.contribution is not None and self.state.lease is not None:
+            self.gives = (self.state.lease.start, self.state.contribution)
         if self.disk.promise is None and not self.state.abstains:
             self.promising.persist(persist(self.state))
         self.later(0.05, self._ready)
@@ -750,6 +757,9 @@ class Process:
             give = Contribution()
         self.gives, self.share = (lease.start, give), None
         self.trained = (lease, samples) if samples else None
+        self.disk.forgot |= self.disk.full
+        if not self.disk.full:
+            self.disk.frozen = Kept(lease, state.round, give)
         self.feed(Trained(lease.start, give))
 
     def freeze_again(self) -> None:

@@ -1,5 +1,9 @@
 """Rows of docs/failure-modes.md that need many members, and schedules that no real network would give."""
 
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,7 +13,7 @@ from diloco.rounds.statements import Vote
 from tests.sim.judge import Judge
 from tests.sim.process import Process
 from tests.sim.scenes import Steering
-from tests.sim.setting import Shape
+from tests.sim.setting import TIMING, Shape
 from tests.sim.world import World
 
 
@@ -162,3 +166,31 @@ def test_a_coordinator_that_is_cut_off_resets_by_itself_with_a_third_of_the_vote
 
     assert world.run(until=world.now + 200.0, when=together)
     assert world.processes[0].tip.value.epoch == int(count == 5)
+
+
+@pytest.mark.failure_mode(21)
+def test_a_voter_that_lives_and_is_never_ready_is_waited_for_twice_and_no_more_until_it_contributes() -> None:
+    floor = 10.0
+    world = begun(Shape(voters=4, timing=replace(TIMING, floor=timedelta(seconds=floor))), seed=3)
+    stuck = world.processes[3]
+    stuck.habits.pace, stuck.disturbed = 1e9, float("inf")
+
+    def decided(goal: int) -> bool:
+        return world.newest[1] >= goal
+
+    def waited(rounds: int) -> int:
+        """In how many rounds somebody was waited for."""
+        times = [world.now]
+        for goal in range(world.newest[1] + 1, world.newest[1] + 1 + rounds):
+            assert world.run(until=world.now + 100.0, when=partial(decided, goal))
+            times.append(world.now)
+        return sum(later - earlier > floor for earlier, later in pairwise(times))
+
+    waited(1)  # that it may have trained for already
+    assert waited(12) == 2
+    stuck.habits.pace, stuck.share = 1.3, None
+    stuck._train()
+    assert waited(6) == 0
+    assert stuck.name in {entry.peer for entry in world.processes[0].tip.value.roster}
+    stuck.habits.pace = 1e9
+    assert waited(8) == 2, "who has contributed is waited for again"

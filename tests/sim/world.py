@@ -83,7 +83,7 @@ class World:
         self.events = 0
         self.bytes_said: dict[str, int] = {}
         self.statements = 0
-        self.troubled = False
+        self.troubled = self.wiped = False
         self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._counter = 0
         self.processes: list[Process] = []
