@@ -59,7 +59,7 @@ class Chain:
 
     def read_reset(self, tip: Certified, raw: bytes) -> Certified:
         """Verify a reset that follows this member's chain, see ``Proofs.reset``."""
-        return self._proofs.reset(tip, raw, self.ledger.get)
+        return self._proofs.reset(tip, raw, self.ledger.links)
 
     def rival(self, tip: Certified, decided: Decided) -> Certified | None:
         """The other side of a fork, if a message proves one against what is stored here (rules 15 and 17).
@@ -93,7 +93,7 @@ class Chain:
         """
         origin = self.ledger.origin()
         assert origin is not None
-        return standing(tip, base, origin, self.ledger.rival(), self.ledger.get)
+        return standing(tip, base, origin, self.ledger.rival(), self.ledger.links)
 
     async def fork_at(self, peer: PeerId, tip: Certified) -> Certified | None:
         """What a peer's chain, which this one does not follow, proves against it: another reset or certificate.
@@ -121,12 +121,12 @@ class Chain:
             NodeError: The peer cannot be asked, or it shows no such epoch.
         """
         for origin in self.ledger.origins():
-            last = self.ledger.get(origin.value.round) if origin.value.epoch else None
-            adoption = Adoption(self._proofs, last, tip.value.epoch, self.ledger.get)
+            named = (c for c in self.ledger.links(origin.value.round) if c.digest == origin.value.previous)
+            adoption = Adoption(self._proofs, next(named, None), tip.value.epoch, self.ledger.links)
             with suppress(NodeError):  # they parted before this epoch began
                 await self._adopt(peer, adoption, origin.value.epoch - 1, origin.value.round)
             if adoption.whole:
-                return tuple(dropwhile(self.ledger.has, adoption.links))
+                return tuple(dropwhile(self.ledger.has, adoption.found))
         raise NodeError(Code.RND_CHAIN, "The root key began no later epoch on the other side of the fork.")
 
     async def _adopt(self, peer: PeerId, adoption: Adoption, epoch: int, round_number: int) -> None:
@@ -150,7 +150,7 @@ class Chain:
         Raises:
             NodeError: ``RND_CHAIN``, ``RND_CERTIFICATE`` or one of the envelope.
         """
-        certified = self._proofs.follow(tip, self._whole(tip, decided), self.ledger.get)
+        certified = self._proofs.follow(tip, self._whole(tip, decided), self.ledger.links)
         if self.anchor is not None and self.anchor.contradicts(certified):
             raise NodeError(
                 Code.RND_CHAIN,

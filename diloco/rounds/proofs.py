@@ -3,7 +3,7 @@
 Nothing here knows a disk or a peer, so a member that catches up and a person with a copied ledger check the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from diloco.rounds.certificate import Certified, certify
@@ -17,8 +17,8 @@ from protocol.errors import Code, NodeError
 from protocol.identity import Verifier, verify
 from protocol.units import PeerId, RunId
 
-Earlier = Callable[[int], Certified | None]
-"""What was decided in a round, where it is known; a reset decides nothing of its round."""
+Links = Callable[[int], Iterable[Certified]]
+"""The links of a chain that name a round: the value that was decided in it, and resets that go on after it."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Proofs:
     base: bytes
     verifier: Verifier = verify
 
-    def follow(self, tip: Certified | None, decided: Decided, earlier: Earlier) -> Certified:
+    def follow(self, tip: Certified | None, decided: Decided, links: Links) -> Certified:
         """Verify that a message holds the certified value after ``tip``.
 
         Raises:
             NodeError: ``RND_CHAIN``, ``RND_CERTIFICATE`` or one of the envelope.
         """
         if decided.start:
-            return self.start(decided.start) if tip is None else self.reset(tip, decided.start, earlier)
+            return self.start(decided.start) if tip is None else self.reset(tip, decided.start, links)
         if tip is None:
             raise NodeError(Code.RND_CHAIN, "The chain does not begin with a start record.")
         votes = [unseal(raw, run=self.run, expect=Vote, verifier=self.verifier) for raw in decided.votes]
@@ -103,8 +103,8 @@ class Proofs:
             other = certify(before.value, before.digest, decided.value, decided.attempt, votes)
         return None if other.digest == mine.digest else other
 
-    def reset(self, tip: Certified, raw: bytes, earlier: Earlier) -> Certified:
-        """Verify a reset: the operator's signature, a later epoch, a last value that the chain has.
+    def reset(self, tip: Certified, raw: bytes, links: Links) -> Certified:
+        """Verify a reset: the operator's signature, a later epoch, a last value, or a reset, that the chain has.
 
         One that a delegate signed has to end the epoch that the chain is in, whose beginning and a value of which it
         names: only the root key goes back behind the beginning of an epoch.
@@ -122,8 +122,8 @@ class Proofs:
         value = _parsed(data)
         last = {
             each.digest: each.value.epoch
-            for each in (tip, earlier(value.round))
-            if each and each.value.round == value.round
+            for each in (tip, *links(value.round))
+            if each.value.round == value.round
         }
         follows = value.epoch > tip.value.epoch and value.previous in last
         if not value.begins or not follows:
@@ -162,19 +162,18 @@ class Adoption:
         proofs: Verify the links.
         last: The last link that both have; None before the start record.
         epoch: The epoch of this member's chain.
-        earlier: What was decided in a round up to that link.
+        links: The links of this member's chain.
 
     Attributes:
-        links: Verified so far.
+        found: Verified so far.
         last: The last of them.
         whole: Whether that epoch is reached.
     """
 
-    def __init__(self, proofs: Proofs, last: Certified | None, epoch: int, earlier: Earlier) -> None:
-        self._proofs, self._epoch, self._earlier = proofs, epoch, earlier
-        self._decided: dict[int, Certified] = {}
+    def __init__(self, proofs: Proofs, last: Certified | None, epoch: int, links: Links) -> None:
+        self._proofs, self._epoch, self._links = proofs, epoch, links
         self.last = last
-        self.links: list[Certified] = []
+        self.found: list[Certified] = []
         self.whole = False
 
     def take(self, decided: Decided) -> Certified:
@@ -184,15 +183,13 @@ class Adoption:
             NodeError: As ``Proofs.follow``.
         """
         link = self.last = self._proofs.follow(self.last, decided, self._in)
-        value = link.value
-        if not (link.start and value.epoch):
-            self._decided[value.round] = link
-        self.links.append(link)
-        self.whole = bool(link.start) and value.epoch > self._epoch and self._proofs.by_root(link)
+        self.found.append(link)
+        self.whole = bool(link.start) and link.value.epoch > self._epoch and self._proofs.by_root(link)
         return link
 
-    def _in(self, round_number: int) -> Certified | None:
-        return self._decided.get(round_number) or self._earlier(round_number)
+    def _in(self, round_number: int) -> Iterator[Certified]:
+        yield from (link for link in self.found if link.value.round == round_number)
+        yield from self._links(round_number)
 
 
 def _parsed(data: bytes) -> Value:

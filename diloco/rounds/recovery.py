@@ -1,6 +1,6 @@
 """How a member's state begins: from a certified value, and from what it had promised before it stopped."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from diloco.rounds.certificate import Certified
@@ -35,7 +35,7 @@ def standing(
     base: bytes,
     origin: Certified,
     rival: Certified | None,
-    decided: Callable[[int], Certified | None],
+    links: Callable[[int], Iterable[Certified]],
 ) -> tuple[Certified, bytes]:
     """The last value that both sides of a fork have, and the state after it; the tip where there is no fork.
 
@@ -44,16 +44,18 @@ def standing(
         base: State digest after it.
         origin: The record that began its epoch.
         rival: The other side of a fork in that epoch.
-        decided: What was decided in a round here.
+        links: The links here that name a round.
     """
     if rival is None:
         return tip, base
     if rival.start:  # two resets: the one that goes back further names what both have
-        first = min(origin, rival, key=lambda reset: reset.value.round)
-        last = decided(first.value.round)
-        return (tip, base) if last is None else (last, first.value.base)
-    mine, last = decided(rival.value.round), decided(rival.value.round - 1)
-    return (tip, base) if mine is None or last is None else (last, mine.value.base)
+        after = min(origin, rival, key=lambda reset: reset.value.round).value
+    else:
+        mine = (link.value for link in links(rival.value.round) if not link.start)
+        after = next((value for value in mine if value.previous == rival.value.previous), tip.value)
+    before = (*links(after.round), *links(after.round - 1))
+    last = next((link for link in before if link.digest == after.previous), None)
+    return (tip, base) if last is None else (last, after.base)
 
 
 def recover(

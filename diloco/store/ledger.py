@@ -145,6 +145,13 @@ class Ledger:
             is not None
         )
 
+    def links(self, round_number: int) -> list[Certified]:
+        """What names a round, the newest epoch first: the value that was decided in it, and resets after it."""
+        rows = self._db.execute(
+            "SELECT decided FROM decided WHERE round = ? ORDER BY epoch DESC", (_stored(round_number),)
+        )
+        return [self._read(row[0]) for row in rows.fetchall()]
+
     def after(self, epoch: int, round_number: int, limit: int = 1000) -> Iterator[Certified]:
         """Certified values after one, in the chain's order (epoch, then round), at most ``limit``."""
         rows = self._db.execute(

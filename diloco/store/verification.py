@@ -177,7 +177,7 @@ class _Reading:
             self.note(epoch, number, Code.STO_CORRUPT, "The columns of the row are not those of its value.")
         try:
             proved = self._proofs.follow(
-                before, decided, lambda wanted: _earlier(database, wanted, value.epoch)
+                before, decided, lambda wanted: _links(database, wanted, value.epoch)
             )
             if encode(to_message(proved)) != data:
                 self.note(
@@ -269,16 +269,14 @@ def _before(database: sqlite3.Connection, epoch: int, number: int) -> Certified 
     return None if row is None else from_message(decode(Decided, row[0]))
 
 
-def _earlier(database: sqlite3.Connection, number: int, epoch: int) -> Certified | None:
-    """What was decided in a round of an epoch before ``epoch``, as it is stored."""
-    row = database.execute(
-        "SELECT decided FROM decided WHERE round = ? AND epoch < ? AND NOT reset ORDER BY epoch DESC LIMIT 1",
-        (number, epoch),
-    ).fetchone()
-    try:
-        return None if row is None else from_message(decode(Decided, row[0]))
-    except (NodeError, ValueError):
-        return None
+def _links(database: sqlite3.Connection, number: int, epoch: int) -> Iterator[Certified]:
+    """What names a round, of epochs before ``epoch``, as it is stored."""
+    rows = database.execute(
+        "SELECT decided FROM decided WHERE round = ? AND epoch < ?", (number, epoch)
+    ).fetchall()
+    for (data,) in rows:
+        with suppress(NodeError, ValueError):
+            yield from_message(decode(Decided, data))
 
 
 def values(path: Path) -> Iterator[Certified]:

@@ -83,8 +83,9 @@ def peace(world: World, judge: Judge) -> None:
         return
     world.at(began + 5.0, rescue, world)
     if not world.run(until=began + PATIENCE, when=there):
-        if all(p.left or not p.seated or p.tip is world.start for p in world.processes):
-            return  # all who had the run have left it
+        banned = max((p.tip.value for p in living), key=lambda value: (value.epoch, value.round)).banned
+        if all(p.left or not p.seated or p.tip is world.start or p.name in banned for p in world.processes):
+            return  # all who had the run have left it, or have to
         if world.wiped and not any(p.disk.reached > world.newest[1] for p in world.processes):
             return  # so have all disks that had the state after the last decided round
         late = {p.name: (p.state.round, p.state.attempt) if p.state else None for p in living}

@@ -504,7 +504,7 @@ class Process:
         if state is None:
             return
         try:
-            certified = self.world.proofs.reset(state.tip, raw, self.decided_in)
+            certified = self.world.proofs.reset(state.tip, raw, self.links)
             self.feed(ResetCame(certified, root=self.world.proofs.by_root(certified)))
         except NodeError:
             with suppress(NodeError):
@@ -548,12 +548,12 @@ class Process:
             return
         if links[0].value.epoch == state.epoch:
             self.decided(links[0], by)
-        adoption = Adoption(self.world.proofs, common[-1], self.tip.value.epoch, self.decided_in)
+        adoption = Adoption(self.world.proofs, common[-1], self.tip.value.epoch, self.links)
         with suppress(NodeError):
             for c in links:
                 link = adoption.take(Decided(value=c.data, attempt=c.attempt, votes=c.votes, start=c.start))
                 if adoption.whole:
-                    self.feed(ResetCame(link, root=True, behind=tuple(adoption.links[:-1])))
+                    self.feed(ResetCame(link, root=True, behind=tuple(adoption.found[:-1])))
                     return
 
     def _halt(self, rival: Certified) -> None:
@@ -573,9 +573,13 @@ class Process:
         found = (c for c in reversed(self.disk.chain) if c.value.round == round_number)
         return next((c for c in found if not (c.start and c.value.epoch)), None)
 
+    def links(self, round_number: int) -> list[Certified]:
+        """What names a round, as the ledger has it."""
+        return [c for c in reversed(self.disk.chain) if c.value.round == round_number]
+
     def standing(self) -> tuple[Certified, bytes]:
         """The last value that stands here, and the state after it."""
-        return standing(self.tip, self.disk.base, self.origin, self.disk.rival, self.decided_in)
+        return standing(self.tip, self.disk.base, self.origin, self.disk.rival, self.links)
 
     def after(self, epoch: int, round_number: int) -> list[Certified]:
         """Certified values after a place, as its disk has them."""
@@ -609,7 +613,7 @@ class Process:
             value, tip = certified.value, self.tip
             if certified.start:
                 with suppress(NodeError):
-                    self._append(self.world.proofs.reset(tip, certified.start, self.decided_in))
+                    self._append(self.world.proofs.reset(tip, certified.start, self.links))
             elif value.previous == tip.digest:
                 self._append(self.world.verified(tip, certified))
 

@@ -69,12 +69,16 @@ def test_of_two_resets_what_the_one_that_goes_back_further_names_is_what_both_si
     chain = {c.value.round: c for c in disk.chain}
 
     def begin_after(number: int) -> Certified:
-        return of(replace(chain[number].value, epoch=1, begins=True, base=chain[number + 1].value.base))
+        named, base = chain[number], chain[number + 1].value.base
+        return of(replace(named.value, epoch=1, previous=named.digest, begins=True, base=base))
+
+    def links(number: int) -> list[Certified]:
+        return [chain[number]] if number in chain else []
 
     early, late = (replace(begin_after(number), start=b"signed") for number in (0, 2))
     for mine, other in ((early, late), (late, early)):
-        last, base = standing(chain[3], b"newest", mine, other, chain.get)
+        last, base = standing(chain[3], b"newest", mine, other, links)
         assert (last, base) == (chain[0], chain[1].value.base)
-    assert standing(chain[3], b"newest", chain[-1], None, chain.get) == (chain[3], b"newest")
+    assert standing(chain[3], b"newest", chain[-1], None, links) == (chain[3], b"newest")
     rival = of(replace(chain[2].value, beacon=b"x" * 32))
-    assert standing(chain[3], b"newest", chain[-1], rival, chain.get) == (chain[1], chain[2].value.base)
+    assert standing(chain[3], b"newest", chain[-1], rival, links) == (chain[1], chain[2].value.base)
