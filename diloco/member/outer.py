@@ -160,9 +160,9 @@ class Outer:
             if (
                 self._applied is None
                 or self._applied.round != value.round + 1
-                or self._applied.digest != value.base
+                or self._applied.digest != (value.base or self._applied.digest)
             ):
-                await self._restore(value.base)
+                await self._restore(value.base or None)
         self._ready()
 
     async def resync(self, base: bytes) -> None:

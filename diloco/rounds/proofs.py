@@ -106,6 +106,8 @@ class Proofs:
     def reset(self, tip: Certified, raw: bytes, links: Links) -> Certified:
         """Verify a reset: the operator's signature, a later epoch, a last value, or a reset, that the chain has.
 
+        The last value may be one that was voted for only, which the reset then shows: it has to follow the chain.
+
         One that a delegate signed has to end the epoch that the chain is in, whose beginning and a value of which it
         names: only the root key goes back behind the beginning of an epoch.
 
@@ -118,13 +120,17 @@ class Proofs:
             raise NodeError(
                 Code.RND_CHAIN, "A reset is not signed by the run's operator.", peer=sealed.sender
             )
-        data = sealed.message.value
+        data, voted = sealed.message.value, sealed.message.last
         value = _parsed(data)
         last = {
             each.digest: each.value.epoch
             for each in (tip, *links(value.round))
             if each.value.round == value.round
         }
+        if voted and value_digest(voted) == value.previous and value.previous not in last:
+            last |= _voted(_parsed(voted), value, (tip, *links(value.round - 1)))
+        else:
+            voted = b""
         follows = value.epoch > tip.value.epoch and value.previous in last
         if not value.begins or not follows:
             raise NodeError(
@@ -138,7 +144,7 @@ class Proofs:
                 f"The reset to epoch {value.epoch}, which a delegate signed, goes back behind the beginning of an "
                 "epoch; only the root key may do that.",
             )
-        return Certified(value, data, value_digest(data), start=raw)
+        return Certified(value, data, value_digest(data), start=raw, last=voted)
 
     def _right_to_reset(self, sealed: Sealed[Reset], revoked: int) -> Authority | None:
         """By what right a reset is signed: the root key's, or a delegate's that is not revoked; None if by none."""
@@ -151,6 +157,17 @@ class Proofs:
     def by_root(self, certified: Certified) -> bool:
         """Whether the root key itself signed a verified start record or reset."""
         return unseal(certified.start, run=self.run, verifier=self.verifier).sender == self.operator
+
+
+def _voted(voted: Value, reset: Value, before: Iterable[Certified]) -> dict[bytes, int]:
+    """The epoch of a value that a reset shows, by its digest, where it follows one of the links before it."""
+    follows = any(
+        (link.digest, link.value.epoch, link.value.round) == (voted.previous, voted.epoch, voted.round - 1)
+        for link in before
+    )
+    return (
+        {reset.previous: voted.epoch} if follows and voted.round == reset.round and not voted.begins else {}
+    )
 
 
 class Adoption:

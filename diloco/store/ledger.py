@@ -6,7 +6,7 @@ before they are said.
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -97,8 +97,8 @@ class Ledger:
         """
         value = certified.value
         if over:
-            place = "(SELECT epoch, round FROM decided WHERE digest = ?)"
-            self._write(f"DELETE FROM decided WHERE (epoch, round) > {place}", (value.previous,))
+            before = "(SELECT epoch, round FROM decided WHERE digest = ?)"
+            self._write(f"DELETE FROM decided WHERE (epoch, round) > {before}", (value.previous,))
         known = self._db.execute(
             "SELECT digest FROM decided WHERE epoch = ? AND round = ?", (value.epoch, value.round)
         ).fetchone()
@@ -110,10 +110,17 @@ class Ledger:
             return
         data = encode(to_message(certified))
         reset = bool(certified.start) and value.epoch > 0
-        if reset:  # certificates of an older epoch from there on are void
-            self._write("DELETE FROM decided WHERE epoch < ? AND round > ?", (value.epoch, value.round))
-        fields = (value.epoch, value.round, certified.digest, data, reset)
-        self._write("INSERT INTO decided VALUES (?, ?, ?, ?, ?)", fields)
+        with self._together():
+            if certified.named is not None:  # in place of what else may be certified for that round here
+                other = (value.epoch, value.round, certified.named.digest)
+                self._write(
+                    "DELETE FROM decided WHERE epoch < ? AND round = ? AND digest != ? AND NOT reset", other
+                )
+                self.append(certified.named)
+            if reset:  # certificates of an older epoch from there on are void
+                self._write("DELETE FROM decided WHERE epoch < ? AND round > ?", (value.epoch, value.round))
+            fields = (value.epoch, value.round, certified.digest, data, reset)
+            self._write("INSERT INTO decided VALUES (?, ?, ?, ?, ?)", fields)
 
     def cut(self, tip: Certified | None) -> None:
         """Forget every value after one; all of them after None."""
@@ -153,12 +160,15 @@ class Ledger:
         return [self._read(row[0]) for row in rows.fetchall()]
 
     def after(self, epoch: int, round_number: int, limit: int = 1000) -> Iterator[Certified]:
-        """Certified values after one, in the chain's order (epoch, then round), at most ``limit``."""
+        """Certified values after one, in the chain's order (epoch, then round), at most ``limit``.
+
+        A value that only a reset makes stand is left out: the reset shows it.
+        """
         rows = self._db.execute(
             "SELECT decided FROM decided WHERE epoch > ? OR (epoch = ? AND round > ?) ORDER BY epoch, round LIMIT ?",
             (_stored(epoch), _stored(epoch), _stored(round_number), limit),
         ).fetchall()
-        return (self._read(row[0]) for row in rows)
+        return (link for row in rows if (link := self._read(row[0])).votes or link.start)
 
     def origin(self) -> Certified | None:
         """The record that began the newest epoch."""
@@ -240,6 +250,21 @@ class Ledger:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Writes of which all are durable afterwards, or none."""
+        outermost = not self._db.in_transaction
+        if outermost:
+            self._write("BEGIN IMMEDIATE", ())
+        try:
+            yield
+            if outermost:
+                self._write("COMMIT", ())
+        except BaseException:
+            if outermost and self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
 
     def _write(self, statement: str, fields: tuple[object, ...]) -> None:
         try:

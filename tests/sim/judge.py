@@ -227,14 +227,26 @@ class Judge:
 
     def _check_reset(self, process: "Process", certified: Certified) -> None:
         value = certified.value
+        if (voted := certified.named) is not None and voted.digest not in self.pages:
+            self._take_voted(process, voted)
         previous = self.pages.get(value.previous)
         if previous is None or previous.value.round != value.round or previous.value.epoch >= value.epoch:
             raise Broken(f"{process.name} takes a reset that follows nothing that was decided")
         if certified.digest not in self.pages:
-            if value.base != previous.base and not self.diverged:
+            if value.base not in (b"", previous.base) and not self.diverged:
                 raise Broken(f"the reset to epoch {value.epoch} names another state")
-            self.pages[certified.digest] = Page(value, value.base, previous.taken)
+            self.pages[certified.digest] = Page(value, value.base or previous.base, previous.taken)
             self._check_books(value, previous.taken)
+
+    def _take_voted(self, process: "Process", voted: Certified) -> None:
+        """A reset makes a value stand that need not be certified: somebody voted for it."""
+        value, previous = voted.value, self.pages.get(voted.value.previous)
+        if previous is None or (previous.value.epoch, previous.value.round + 1) != (value.epoch, value.round):
+            raise Broken(f"{process.name} takes a reset after a value that follows nothing")
+        given = [votes for (_, *place), votes in self.votes.items() if place == [value.epoch, value.round]]
+        if not any(voted.digest in votes.values() for votes in given) and not self.cloned:
+            raise Broken(f"{process.name} takes a reset after a value that nobody voted for")
+        self._add_page(previous, value, voted.digest)
 
     def _add_page(self, previous: Page, value: Value, digest: bytes) -> None:
         if value.base != previous.base:

@@ -3,8 +3,10 @@
 from typing import TYPE_CHECKING
 
 from diloco.rounds import founding
+from diloco.rounds.certificate import Certified
 from diloco.rounds.records import Order, Reset
-from diloco.rounds.rescue import judge, seats_of
+from diloco.rounds.rescue import judge, seats_of, voted
+from diloco.rounds.values import parse_value, value_digest
 from protocol.delegation import Delegation
 from protocol.messages import encode
 from protocol.units import PeerId
@@ -49,8 +51,12 @@ class Operator:
         if state is None or at.left or (state.base is None and not state.halted):
             return False
         last, base = at.standing()
+        body = voted(state) if last is state.tip else b""
+        body = body if value_digest(body) in state.held else b""
+        if body:
+            last, base = Certified(parse_value(body), body, value_digest(body)), b""
         near = [p for p in world.living() if p is at or world.linked(at, p)]
-        peers = seats_of(state.value, {p.name: p.seated for p in near if p.state is not None})
+        peers = seats_of(last.value, {p.name: p.seated for p in near if p.state is not None})
         if not any(peers.values()):
             return False
         lost = {peer: s.message.boot for peer, s in state.readys.items() if s.message.lost_record}
@@ -58,7 +64,8 @@ class Operator:
             world.rules, last.value, last.digest, base, peers, world.random.randbytes(32), lost, state.epoch
         )
         askers = tuple(state.asks[peer].raw for peer in sorted(state.asks))
-        raw = says(self.key, Reset(value=encode(value), askers=askers, delegation=self.delegation)).raw
+        reset = Reset(value=encode(value), askers=askers, last=body, delegation=self.delegation)
+        raw = says(self.key, reset).raw
         for process in world.processes:
             process.disturbed = max(process.disturbed, world.now + 10.0)
         for process in near:

@@ -584,7 +584,8 @@ class Process:
     def after(self, epoch: int, round_number: int) -> list[Certified]:
         """Certified values after a place, as its disk has them."""
         place = (epoch, round_number)
-        return [c for c in self.disk.chain if (c.value.epoch, c.value.round) > place]
+        links = [c for c in self.disk.chain if (c.value.epoch, c.value.round) > place]
+        return [c for c in links if c.votes or c.start]
 
     def _answer(self, peer: str, epoch: int, round_number: int) -> None:
         now = self.world.now
@@ -619,6 +620,9 @@ class Process:
 
     def _append(self, certified: Certified) -> None:
         chain, value = self.disk.chain, certified.value
+        if (voted := certified.named) is not None and value.previous not in {c.digest for c in chain}:
+            last = next(i for i, c in enumerate(chain) if c.digest == voted.value.previous)
+            self.disk.chain = chain = [*chain[: last + 1], voted]
         if certified.start:
             last = next(i for i, c in enumerate(chain) if c.digest == value.previous)
             self.disk.chain = chain = chain[: last + 1]
@@ -876,12 +880,12 @@ class Process:
             disk.reach(disk.reached + 1, state_after(disk.base, certified.value))
             if self.world.judge is not None:
                 self.world.judge.applied(self, certified, disk.base)
-        named = self.tip.value.base if self.tip.start else disk.base
+        named = (self.tip.value.base if self.tip.start else b"") or disk.base
         if disk.reached == wanted and disk.base == named:
             return True
         for other in near:
             same = other.disk.reached == wanted and other.tip.digest == self.tip.digest
-            if same and (not self.tip.start or other.disk.base == named):
+            if same and (not self.tip.start or other.disk.base == (self.tip.value.base or other.disk.base)):
                 disk.reach(wanted, other.disk.base)
                 return True
         return False
@@ -939,7 +943,13 @@ class Process:
             for p in self.world.living()
             if p.state is not None and p.disk.reached >= state.round and self.world.hears(self, p.name)
         }
-        acknowledged = state.finished or value.stopped or state.is_quorum(have | {self.name})
+        stay = {p.name for p in self.world.living() if self.world.hears(self, p.name)} - {
+            *value.left,
+            self.name,
+        }
+        acknowledged = state.finished or (
+            not stay - have if value.stopped else state.is_quorum(have | {self.name})
+        )
         if acknowledged or self.world.now >= self.drain_until:
             self.left = True
             self.kill()
