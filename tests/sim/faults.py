@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.sim.process import Crash, Process
+from tests.sim.disk import Crash
+from tests.sim.process import Process
 from tests.sim.world import World
 
 

@@ -17,7 +17,8 @@ from diloco.rounds.state import State
 from diloco.rounds.statements import Close, Ready, Vote
 from diloco.rounds.values import Elector, Lease, Value, value_digest
 from protocol.envelope import Sealed
-from tests.sim.process import kind_of, state_after
+from tests.sim.disk import state_after
+from tests.sim.process import kind_of
 
 if TYPE_CHECKING:
     from tests.sim.process import Process

@@ -15,8 +15,9 @@ from diloco.rounds.records import Start
 from diloco.rounds.statements import Vote
 from diloco.rounds.values import Decided, Value, value_digest
 from protocol.messages import encode
+from tests.sim.disk import Crash
 from tests.sim.operator import Coordinator, Operator
-from tests.sim.process import Crash, Process
+from tests.sim.process import Process
 from tests.sim.setting import OPERATOR, RUN, Opened, Shape, keyed_verify, rules_of, says
 
 if TYPE_CHECKING:
