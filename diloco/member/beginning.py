@@ -62,6 +62,7 @@ async def begin(
         admission=setting.admission, promise=promise, now=setting.clock(),
         started=chain.ledger.start(int(setting.wall() * 1000)), rival=chain.ledger.rival(),
         frozen=kept[0] if kept is not None else None,
+        since=chain.ledger.since(promise.epoch, promise.round) if promise is not None else (),
     )  # fmt: skip
     if promise is None and not state.abstains:
         with suppress(

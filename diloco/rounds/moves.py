@@ -105,8 +105,7 @@ def state_after(state: State, certified: Certified, now: float) -> State:
         tip=certified,
         beacon_key=state.beacon_key,
         admission=state.admission,
-        abstains=state.abstains
-        and not any(b.peer == state.me and b.nonce == state.boot for b in value.boots),
+        abstains=_abstains_after(state, value),
         leaving=state.leaving,
         gone=state.gone,
         idle=idle_after(state, value),
@@ -120,6 +119,12 @@ def state_after(state: State, certified: Certified, now: float) -> State:
         observed=state.observed,
         orders=tuple(order for order in state.orders if order.message.number > value.order_number),
     )
+
+
+def _abstains_after(state: State, value: Value) -> bool:
+    """Rule 9: its record begins with the value that lists this process, and ends with one that lists another."""
+    listed = [entry.nonce for entry in value.boots if entry.peer == state.me]
+    return state.boot not in listed if listed else state.abstains
 
 
 def idle_after(state: State, value: Value) -> dict[str, int]:

@@ -7,7 +7,7 @@ from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Contribution, Persist
 from diloco.rounds.rules import Rules
 from diloco.rounds.state import Ballot, State, Timing
-from diloco.rounds.values import Lease
+from diloco.rounds.values import Lease, Value
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,14 @@ def recover(
     now: float,
     rival: Certified | None = None,
     frozen: Kept | None = None,
+    since: Iterable[Value] = (),
 ) -> State:
     """The state after a tip, with promise, vote and contribution that are on disk (rules 2, 5 and 9).
 
     Without any the member abstains until a value lists its boot nonce: it cannot know whether it has ever voted. So
-    does a newcomer, which may be an old voter with a new disk; the value that gives it its vote lists its nonce.
+    does a newcomer, which may be an old voter with a new disk; the value that gives it its vote lists its nonce. A
+    record is gone, too, where a value since its last promise lists this member: another process with its key has begun
+    one, and this one does not know how that has voted.
 
     Args:
         me: The member's peer id.
@@ -90,6 +93,7 @@ def recover(
         promise: What was last written by ``Persist``; None on a disk that never held it.
         now: Seconds on its monotonic clock.
         rival: The other side of a fork in the tip's epoch, which stopped it before it restarted.
+        since: What was certified from the round of the promise on.
         frozen: The contribution that it froze last; it counts while its lease goes on, for the same part of the grid.
     """
     value = tip.value
@@ -97,6 +101,8 @@ def recover(
     seated = (seat is not None and seat.seated) or me in value.seated
     may_vote = seated or any(e.peer == me for e in value.electorate)
     listed = any(entry.peer == me and entry.nonce == boot for entry in value.boots)
+    if any(entry.peer == me for passed in since for entry in passed.boots):
+        promise = None
     promised, ballot = -1, None
     if promise is not None and (promise.epoch, promise.round) == (value.epoch, value.round + 1):
         promised = promise.promised

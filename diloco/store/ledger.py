@@ -13,11 +13,13 @@ from urllib.parse import quote
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Persist
 from diloco.rounds.statements import Evidence
-from diloco.rounds.values import Decided, parse_value, value_digest
+from diloco.rounds.values import Decided, Value, parse_value, value_digest
 from protocol.errors import Code, NodeError
 from protocol.messages import decode, encode
 
 SCHEMA_VERSION = 1
+
+_PAGE = 100  # values that are read at once
 
 DAMAGED = (sqlite3.DatabaseError, UnicodeDecodeError)
 """What reading a damaged file raises; Python fails to read what SQLite says of some."""
@@ -169,6 +171,13 @@ class Ledger:
             (_stored(epoch), _stored(epoch), _stored(round_number), limit),
         ).fetchall()
         return (link for row in rows if (link := self._read(row[0])).votes or link.start)
+
+    def since(self, epoch: int, round_number: int) -> Iterator[Value]:
+        """The values from a place on, one at a time, in the chain's order."""
+        round_number -= 1
+        while page := list(self.after(epoch, round_number, _PAGE)):
+            yield from (certified.value for certified in page)
+            epoch, round_number = page[-1].value.epoch, page[-1].value.round
 
     def origin(self) -> Certified | None:
         """The record that began the newest epoch."""

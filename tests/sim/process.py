@@ -41,7 +41,7 @@ from diloco.rounds.machine import advance
 from diloco.rounds.moves import persist
 from diloco.rounds.recovery import Kept, recover
 from diloco.rounds.statements import Ready
-from diloco.rounds.values import Lease
+from diloco.rounds.values import Lease, Value
 from protocol.envelope import Sealed
 from protocol.errors import Code, NodeError
 from tests.sim.disk import Share
@@ -73,7 +73,7 @@ class Process(Keeping):
             started=self.started,
             beacon_key=blake3(b"secret of " + self.name.encode()).digest(),
             admission=admission_of(self.name, self.seated), promise=self.disk.promise, now=self.clock,
-            rival=self.disk.rival, frozen=self.disk.frozen,
+            rival=self.disk.rival, since=self._since_promise(), frozen=self.disk.frozen,
         )  # fmt: skip
         if self.state.contribution is not None and self.state.lease is not None:
             self.gives = (self.state.lease.start, self.state.contribution)
@@ -82,6 +82,12 @@ class Process(Keeping):
         self.later(0.05, self._ready)
         self.later(self.world.tick_of(self) * self.world.random.random(), self._tick)
         self._train()
+
+    def _since_promise(self) -> list[Value]:
+        """What was certified from the round of the promise on."""
+        promise = self.disk.promise
+        place = (0, -1) if promise is None else (promise.epoch, promise.round)
+        return [c.value for c in self.disk.chain if (c.value.epoch, c.value.round) >= place]
 
     # ---- the machine
 

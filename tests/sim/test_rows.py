@@ -194,3 +194,33 @@ def test_a_voter_that_lives_and_is_never_ready_is_waited_for_twice_and_no_more_u
     assert stuck.name in {entry.peer for entry in world.processes[0].tip.value.roster}
     stuck.habits.pace = 1e9
     assert waited(8) == 2, "who has contributed is waited for again"
+
+
+@pytest.mark.failure_mode(32)
+@pytest.mark.parametrize("seed", range(4))
+def test_who_comes_back_after_another_process_voted_with_its_key_keeps_to_that_vote(seed: int) -> None:
+    """The other one had an empty disk, and was listed; it dies right after a vote that nobody heard."""
+    judge = Steering()
+    world = begun(Shape(voters=3), seed, judge)
+    first = world.processes[0]
+    first.kill()
+    other = world.add(first.name, seated=True)
+    everyone = ways(world.processes, world.processes)
+
+    def unheard(process: Process, body: Any) -> None:
+        if process is other and isinstance(body, Vote) and not world.links.cuts:
+            world.links.cut(everyone)
+
+    judge.before = unheard
+    assert world.run(until=world.now + 60.0, when=lambda: bool(world.links.cuts))
+    number = other.tip.value.round + 1
+    world.run(until=world.now + 1.0)
+    other.kill()
+    other.left = True
+    first.boot_up()
+    world.links.calm()
+    judge.before = lambda process, body: None
+    goal = number + 3
+    assert world.run(until=world.now + 200.0, when=lambda: first.tip.value.round >= goal)
+    listed = [c.value.round for c in first.disk.chain for boot in c.value.boots if boot.peer == first.name]
+    assert len(listed) == 3 and listed[-1] >= number, "at the start, the other one, and then this one anew"
