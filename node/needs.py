@@ -19,8 +19,9 @@ WORKER_BYTES = 16
 
 CHECKPOINT_BYTES = 8 * 3
 """Per parameter on disk: the newest checkpoint, the one before, and one that is being written."""
-REDUCED_BYTES = 8 + 3
-"""Per parameter on disk: up to 8 rounds of reduced bytes, and what was averaged in three, which audits ask for."""
+REDUCED_BYTES = 8 + 3 + 2
+"""Per parameter on disk: up to 8 rounds of reduced bytes, what was averaged in three, which audits ask for, and the
+frozen contribution, beside one that is being written."""
 
 PROCESSES_BYTES = Bytes(480 * 10**6)
 """Daemon, directory process and its helper, as measured."""

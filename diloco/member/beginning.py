@@ -10,11 +10,13 @@ from diloco.member.chain import Chain
 from diloco.member.restoring import Restoring
 from diloco.member.setting import Setting
 from diloco.member.telling import Telling
+from diloco.reduce.contribution import Frozen
 from diloco.rounds.certificate import Certified
 from diloco.rounds.moves import persist
 from diloco.rounds.recovery import recover
 from diloco.rounds.state import State
 from diloco.rounds.waiting import Waiting
+from diloco.store.contribution import ContributionStore
 from protocol.errors import Code, NodeError
 
 _LOOK = 0.5  # seconds between questions
@@ -24,12 +26,13 @@ _BAN_PATIENCE = 10.0  # seconds in which a banned node that starts asks whether 
 
 
 async def begin(
-    setting: Setting, chain: Chain, restoring: Restoring, telling: Telling
-) -> tuple[State, Applied]:
+    setting: Setting, chain: Chain, restoring: Restoring, contributions: ContributionStore, telling: Telling
+) -> tuple[State, Applied, Frozen | None]:
     """Find chain and state, however long it takes.
 
     Returns:
-        The round machine's first state, and the outer state that was restored for it.
+        The round machine's first state, the outer state that was restored for it, and the contribution that was frozen
+        before and still counts.
 
     Raises:
         NodeError: ``RND_BANNED``; others when the state cannot be restored, and asking again is of no use.
@@ -52,11 +55,14 @@ async def begin(
     if tip.value.round >= 0:
         await asyncio.to_thread(restoring.offer, tip.value)
     promise = chain.ledger.promise()
+    kept = await asyncio.to_thread(contributions.read)
     state = recover(
         setting.me, setting.rules, setting.timing, boot=setting.endpoint.boot, tip=tip,
         beacon_key=blake3(setting.endpoint.identity.sign(_BEACON_KEY)).digest(),
         admission=setting.admission, promise=promise, now=setting.clock(),
         started=chain.ledger.start(int(setting.wall() * 1000)), rival=chain.ledger.rival(),
+        frozen=kept[0] if kept is not None else None,
+        since=chain.ledger.since(promise.epoch, promise.round) if promise is not None else (),
     )  # fmt: skip
     if promise is None and not state.abstains:
         with suppress(
@@ -65,7 +71,10 @@ async def begin(
             chain.ledger.save_promise(
                 persist(state)
             )  # the vote record begins: from now on its loss is noticed
-    return state, applied
+    frozen = kept[1] if kept is not None and state.contribution is not None else None
+    if frozen is not None:
+        setting.emit("contribution.kept", round=state.round, tokens=frozen.facts.tokens)
+    return state, applied, frozen
 
 
 async def _find_chain(setting: Setting, chain: Chain, telling: Telling) -> Certified:

@@ -1,15 +1,17 @@
 """The chain of certified values: taken from the ledger on disk, asked of peers, verified link by link."""
 
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import timedelta
+from itertools import dropwhile
 
 from diloco.member.messages import AskLedger
 from diloco.member.setting import Setting, anchor_of
 from diloco.rounds.certificate import Certified
 from diloco.rounds.delta import apply_delta, encode_delta
-from diloco.rounds.proofs import Proofs
+from diloco.rounds.proofs import Adoption, Proofs
+from diloco.rounds.recovery import standing
 from diloco.rounds.values import START_ROUND, Decided, parse_value, value_digest
 from diloco.store.ledger import Ledger, to_message
 from protocol.errors import Code, NodeError
@@ -18,6 +20,7 @@ from protocol.units import PeerId
 
 _PROGRESS = timedelta(seconds=10)
 _LOOK_BACK = 100  # decided rounds that are compared with a chain that does not fit
+_MOST_ADOPTED = 64 << 20  # bytes of another side's links that are read at once
 _LAST = 1 << 62  # more than any round
 
 
@@ -56,7 +59,7 @@ class Chain:
 
     def read_reset(self, tip: Certified, raw: bytes) -> Certified:
         """Verify a reset that follows this member's chain, see ``Proofs.reset``."""
-        return self._proofs.reset(tip, raw, self.ledger.get)
+        return self._proofs.reset(tip, raw, self.ledger.links)
 
     def rival(self, tip: Certified, decided: Decided) -> Certified | None:
         """The other side of a fork, if a message proves one against what is stored here (rules 15 and 17).
@@ -88,12 +91,9 @@ class Chain:
             tip: This member's last certified value.
             base: State digest after it.
         """
-        rival, origin = self.ledger.rival(), self.ledger.origin()
-        if rival is None or origin is None:
-            return tip, base
-        mine = origin if rival.start else self.ledger.get(rival.value.round)
-        last = self.ledger.get(rival.value.round - (0 if rival.start else 1))
-        return (tip, base) if mine is None or last is None else (last, mine.value.base)
+        origin = self.ledger.origin()
+        assert origin is not None
+        return standing(tip, base, origin, self.ledger.rival(), self.ledger.links)
 
     async def fork_at(self, peer: PeerId, tip: Certified) -> Certified | None:
         """What a peer's chain, which this one does not follow, proves against it: another reset or certificate.
@@ -114,13 +114,43 @@ class Chain:
                         return rival
         return None
 
+    async def overtaken(self, peer: PeerId, tip: Certified) -> tuple[Certified, ...]:
+        """What a peer's chain has since it parted from this one, up to a later epoch that the root key began.
+
+        Raises:
+            NodeError: The peer cannot be asked, or it shows no such epoch.
+        """
+        for origin in self.ledger.origins():
+            named = (c for c in self.ledger.links(origin.value.round) if c.digest == origin.value.previous)
+            adoption = Adoption(self._proofs, next(named, None), tip.value.epoch, self.ledger.links)
+            with suppress(NodeError):  # they parted before this epoch began
+                await self._adopt(peer, adoption, origin.value.epoch - 1, origin.value.round)
+            if adoption.whole:
+                return tuple(dropwhile(self.ledger.has, adoption.found))
+        raise NodeError(Code.RND_CHAIN, "The root key began no later epoch on the other side of the fork.")
+
+    async def _adopt(self, peer: PeerId, adoption: Adoption, epoch: int, round_number: int) -> None:
+        """Take a peer's links after a place, as many as are kept in memory at once."""
+        room, more = _MOST_ADOPTED, True
+        while more and not adoption.whole:
+            more = False
+            begin = START_ROUND - 1 if epoch < 0 else round_number
+            question = AskLedger(epoch=max(epoch, 0), round=begin, limit=100)
+            async with aclosing(self._setting.endpoint.stream(peer, question, progress=_PROGRESS)) as answers:
+                async for decided in answers:
+                    if adoption.whole or room < 0:
+                        return
+                    link = adoption.take(self._whole(adoption.last, decided))
+                    room -= len(link.data) + sum(map(len, link.votes)) + len(link.start)
+                    epoch, round_number, more = link.value.epoch, link.value.round, True
+
     def read(self, tip: Certified | None, decided: Decided) -> Certified:
         """Verify that a message holds the certified value after ``tip``.
 
         Raises:
             NodeError: ``RND_CHAIN``, ``RND_CERTIFICATE`` or one of the envelope.
         """
-        certified = self._proofs.follow(tip, self._whole(tip, decided), self.ledger.get)
+        certified = self._proofs.follow(tip, self._whole(tip, decided), self.ledger.links)
         if self.anchor is not None and self.anchor.contradicts(certified):
             raise NodeError(
                 Code.RND_CHAIN,

@@ -7,7 +7,7 @@ from diloco.member.chain import Chain
 from diloco.member.outgoing import Outgoing
 from diloco.member.setting import Setting
 from diloco.rounds.certificate import Certified
-from diloco.rounds.events import Event, RivalCame
+from diloco.rounds.events import Event, ResetCame, RivalCame
 from diloco.rounds.state import State
 from diloco.rounds.values import Decided
 from diloco.store.ledger import to_message
@@ -46,11 +46,16 @@ class Forking:
                 self._post(RivalCame(rival))
 
     async def look(self, peer: PeerId) -> None:
-        """A peer's chain does not follow this one: see where they part."""
+        """A peer's chain does not follow this one: see where they part, and whether the root key has ended that."""
         state = self._state()
+        if state is None:
+            return
         with suppress(NodeError, ValueError):
-            if state is not None and (rival := await self._chain.fork_at(peer, state.tip)) is not None:
+            if not state.halted and (rival := await self._chain.fork_at(peer, state.tip)) is not None:
                 self._post(RivalCame(rival))
+        with suppress(NodeError, ValueError):
+            *behind, reset = await self._chain.overtaken(peer, state.tip)
+            self._post(ResetCame(reset, root=True, behind=tuple(behind)))
 
     def halt(self, reason: str, rival: Certified) -> None:
         """Keep both sides of a fork and show them to everyone."""

@@ -54,6 +54,7 @@ class Holding:
             tuple[bytes, int], tuple[int, Signed]
         ] = {}  # the same as signed, by basis and chunk
         self._decided: dict[tuple[int, bytes], bytes] = {}  # headers of the last value, by chunk and digest
+        self._gathering: dict[bytes, tuple[int, asyncio.Lock]] = {}  # by what a value names
         self._change = asyncio.Condition()
 
     # ---- the current round
@@ -83,6 +84,7 @@ class Holding:
             await self.abandon()
         self._kept = {digest: kept for digest, kept in self._kept.items() if kept[0] > round_number}
         self._signed = {place: kept for place, kept in self._signed.items() if kept[0] > round_number}
+        self._gathering = {named: it for named, it in self._gathering.items() if it[0] > round_number}
 
     def signed(self, basis: bytes) -> dict[int, Frame]:
         """The reduced chunks on a basis that are held with their owners' signatures, from whatever attempt."""
@@ -134,6 +136,12 @@ class Holding:
             raise NodeError(
                 Code.RND_CHAIN, f"The value of round {value.round} names {len(value.chunks)} chunks."
             )
+        named = b"".join(entry.digest for entry in value.chunks)
+        _, alone = self._gathering.setdefault(named, (value.round, asyncio.Lock()))
+        async with alone:  # to vote and to apply: the second finds them on disk
+            return await self._gather(value, plan, holders)
+
+    async def _gather(self, value: Value, plan: Plan | None, holders: list[PeerId]) -> list[bytes]:
         if self.store.has(value):
             return await asyncio.to_thread(self.store.read, value)
         data: dict[int, bytes] = {}

@@ -62,10 +62,15 @@ async def _drain(
 
 
 def _acknowledged(state: State, presence: Presence, round_number: int) -> bool:
-    """Whether a quorum of the electorate has the certificate and bytes of every round before ``round_number``."""
-    if state.value.stopped or state.finished:
+    """Whether a quorum of the electorate has the certificate and bytes of every round before ``round_number``.
+
+    Where nobody stays in the electorate there is none to wait for: then all have to have them that live and stay.
+    """
+    if state.finished:
         return True
     have = {peer for peer, beat in presence.heard.items() if beat.round >= round_number}
+    if state.value.stopped:
+        return not presence.heard.keys() - presence.dead - set(state.value.left) - have
     return state.is_quorum(have | {state.me})
 
 

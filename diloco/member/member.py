@@ -64,6 +64,7 @@ from diloco.rounds.statements import Ready
 from diloco.rounds.values import Decided, Lease
 from diloco.rounds.waiting import Waiting
 from diloco.store.checkpoints import Checkpoints
+from diloco.store.contribution import ContributionStore
 from diloco.store.ledger import Ledger
 from diloco.store.reduced import ReducedStore
 from protocol.envelope import Sealed
@@ -96,7 +97,8 @@ class Member:
         self._holding = Holding(setting, reduced, self.ledger)
         applying = Applying(setting, state, checkpoints, self.ledger)
         self._restoring = Restoring(setting, state, applying, self.ledger, checkpoints, reduced, shelf)
-        self._training = Training(setting, trainer, state, self._trained)
+        self._kept = ContributionStore(setting.folder / "contribution.bin", sizes)
+        self._training = Training(setting, trainer, state, self._kept, self._trained)
         self._telling = Telling(setting)
         self._entrance = Entrance(setting)
         deadline = setting.genesis.sections.deadline
@@ -152,7 +154,9 @@ class Member:
     async def run(self) -> None:
         """Find the chain, restore the state, take part until cancelled or left."""
         try:
-            self.state, applied = await begin(self.setting, self._chain, self._restoring, self._telling)
+            self.state, applied, self._holding.frozen = await begin(
+                self.setting, self._chain, self._restoring, self._kept, self._telling
+            )
             self.setting.emit("member.joined", round=self.state.round)
             self._outer.begin(applied)
             self._tasks.keep(self.presence.run, "presence")
@@ -305,8 +309,8 @@ class Member:
                 self._tasks.spawn(self._exchange.fetch(value, plan), "fetch")
             case Commit(certified, spent):
                 self._commit(before, certified, spent)
-            case Renew(certified):
-                self._renew(before, certified)
+            case Renew(certified, behind):
+                self._renew(before, certified, behind)
             case Answer(peer, epoch, round_number):
                 self.outgoing.answer(PeerId(peer), epoch, round_number)
             case CatchUp(peer):
@@ -355,11 +359,11 @@ class Member:
             self.setting.emit("banned", code=str(Code.RND_BANNED), round=value.round)
             self.banned.set()
 
-    def _renew(self, before: Certified, certified: Certified) -> None:
+    def _renew(self, before: Certified, certified: Certified, behind: tuple[Certified, ...]) -> None:
         self.outgoing.settle()
         self._promising.forget()
         self._telling.renewed(certified)
-        self._outer.renew(certified)
+        self._outer.renew(certified, behind)
         self._spread(before, certified)
 
     def _spread(self, before: Certified, certified: Certified) -> None:

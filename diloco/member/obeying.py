@@ -62,12 +62,13 @@ class Obeying:
             NodeError: ``RND_CHAIN`` when this member's own state is not there yet.
         """
         state = self._state()
-        if state is None or state.base is None:
+        forked = self._chain.ledger.rival() is not None  # what both sides have is known without a state
+        if state is None or (state.base is None and not forked):
             raise NodeError(
                 Code.RND_CHAIN, "This node has no state from which a new epoch could begin.",
                 fix="Wait until `intellect-node status` says that it trains or waits.",
             )  # fmt: skip
-        return self._chain.standing(state.tip, state.base)
+        return self._chain.standing(state.tip, state.base or b"")
 
     def give_reset(self, raw: bytes) -> None:
         """Take a reset and give it to all members.

@@ -6,7 +6,7 @@ it from where it was.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from diloco.member.applying import Applied, Applying
 from diloco.member.holding import Holding
@@ -71,7 +71,7 @@ class Outer:
         self._state, self._holders, self._post = state, holders, post
         self._workers = asyncio.Lock()
         self._decided: asyncio.Queue[Certified] = asyncio.Queue()
-        self._unstored: deque[Certified] = deque()
+        self._unstored: deque[tuple[Certified, bool]] = deque()  # and whether it takes the place of others
         self._applied: Applied | None = None
         self._evaluating = False
         self._evaluated = -1
@@ -86,7 +86,7 @@ class Outer:
 
     def decide(self, certified: Certified) -> None:
         """Queue a decided round."""
-        self._unstored.append(certified)
+        self._unstored.append((certified, False))
         self._decided.put_nowait(certified)
 
     async def run(self) -> None:
@@ -137,7 +137,8 @@ class Outer:
         """Put all certificates into the ledger, however long the disk is full: nobody applies what it cannot keep."""
         while self._unstored:
             try:
-                self._ledger.append(self._unstored[0])
+                link, over = self._unstored[0]
+                self._ledger.append(link, over=over)
                 self._unstored.popleft()
             except NodeError as error:
                 if error.code != Code.STO_FULL:
@@ -145,9 +146,10 @@ class Outer:
                 self._setting.emit("ledger.waits", code=str(error.code), reason=error.sentence)
                 await asyncio.sleep(_PAUSE)
 
-    def renew(self, certified: Certified) -> None:
-        """Queue the beginning of a new epoch."""
-        self._unstored.append(certified)
+    def renew(self, certified: Certified, behind: Sequence[Certified]) -> None:
+        """Queue the beginning of a new epoch, and what leads to it in place of this member's own links."""
+        links = (*behind, certified)
+        self._unstored.extend((link, bool(behind) and link is links[0]) for link in links)
         self._tasks.spawn(self._restate(certified.value), "new epoch")
 
     async def _restate(self, value: Value) -> None:
@@ -158,9 +160,9 @@ class Outer:
             if (
                 self._applied is None
                 or self._applied.round != value.round + 1
-                or self._applied.digest != value.base
+                or self._applied.digest != (value.base or self._applied.digest)
             ):
-                await self._restore(value.base)
+                await self._restore(value.base or None)
         self._ready()
 
     async def resync(self, base: bytes) -> None:

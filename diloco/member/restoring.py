@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from diloco.architecture import initial_parameters
 from diloco.layout import Grid
 from diloco.member.applying import Applied, Applying
@@ -150,7 +152,7 @@ class Restoring:
         """The initial state is a function of the genesis: replay from round 0."""
         sections = self._setting.genesis.sections
         params = initial_parameters(sections.model, sections.run.seed)
-        return self._applying.load(0, params, params * 0)
+        return self._applying.load(0, params, np.zeros_like(params))  # times 0 would leave some at -0
 
     def _replayable(self, first: int, target: int, holders: Sequence[PeerId]) -> bool:
         """Whether the rounds from ``first`` on can be replayed: their bytes are here, or few enough to be fetched."""

@@ -10,6 +10,7 @@ from diloco.outer_state import OuterState
 from diloco.reduce.contribution import Frozen, freeze
 from diloco.rounds.leases import cut, samples_of, spans_of
 from diloco.rounds.values import Lease
+from diloco.store.contribution import ContributionStore
 from protocol.errors import Code, NodeError
 
 _MOST_RESTARTS = 1
@@ -43,6 +44,7 @@ class Training:
         setting: The member's setting.
         trainer: The workers.
         state: The outer state that they share with this process.
+        kept: Where what was frozen is kept for a restart.
         finished: Called with the lease and what was frozen; None when there is nothing to give.
     """
 
@@ -51,9 +53,11 @@ class Training:
         setting: Setting,
         trainer: Trainer,
         state: OuterState,
+        kept: ContributionStore,
         finished: Callable[[Lease, Frozen | None], None],
     ) -> None:
-        self._setting, self._trainer, self._state, self._finished = setting, trainer, state, finished
+        self._setting, self._trainer, self._state, self._kept = setting, trainer, state, kept
+        self._finished = finished
         self.share: Share | None = None
         self._task: asyncio.Task[None] | None = None
         self._interrupted = False
@@ -180,6 +184,12 @@ class Training:
             )
             self._finished(share.lease, None)
             return
+        try:
+            await asyncio.to_thread(self._kept.write, share.lease, round_number, frozen)
+        except NodeError as error:  # it is there until this process ends
+            self._setting.emit(
+                "contribution.unkept", round=round_number, code=str(error.code), reason=error.sentence
+            )
         self._setting.emit(
             "contribution.frozen",
             round=round_number,

@@ -20,8 +20,9 @@ class Certified:
         data: Its bytes.
         digest: Its digest.
         attempt: The attempt whose votes these are.
-        votes: Envelope bytes of the votes; empty for the start record.
-        start: Envelope bytes of the start record, else empty.
+        votes: Envelope bytes of the votes; empty for start record and resets, and for a value that only a reset names.
+        start: Envelope bytes of the start record or of a reset, else empty.
+        last: The value that a reset goes on from, encoded, where it was voted for and need not be certified.
     """
 
     value: Value
@@ -30,6 +31,12 @@ class Certified:
     attempt: int = 0
     votes: tuple[bytes, ...] = ()
     start: bytes = b""
+    last: bytes = b""
+
+    @property
+    def named(self) -> "Certified | None":
+        """The value that this reset makes stand, if it names one that need not be certified."""
+        return Certified(parse_value(self.last), self.last, value_digest(self.last)) if self.last else None
 
     @cached_property
     def leases(self) -> dict[str, Lease]:

@@ -19,6 +19,7 @@ from diloco.rounds.events import (
 )
 from diloco.rounds.evidence import contradiction
 from diloco.rounds.moves import Step, give_up
+from diloco.rounds.rescue import voted
 from diloco.rounds.state import Ballot, State
 from diloco.rounds.statements import AskReset, Close, Proposal, Ready, Vote
 from diloco.rounds.values import value_digest
@@ -197,6 +198,10 @@ def ask(state: State, now: float) -> Step:
         return (replace(state, stuck=None) if state.stuck is not None else state), []
     stuck = now if state.stuck is None else state.stuck
     state = replace(state, stuck=stuck)
+    data = voted(state)
+    if data and (digest := value_digest(data)) not in state.held | state.fetching | state.unheld:
+        fetch = Fetch(data, state.plans.get(digest))  # a reset may go on from it
+        return replace(state, fetching=state.fetching | {digest}), [fetch]
     if state.asked or now - stuck < state.timing.lost.total_seconds():
         return state, []
     ballot = state.ballot

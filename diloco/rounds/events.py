@@ -102,10 +102,13 @@ class ResetCame:
     Attributes:
         certified: The reset.
         root: Whether the operator's root key signed it, and no delegate.
+        behind: Links of the chain that lead to it from the last one that this member has, where it is on another
+            side of a fork.
     """
 
     certified: Certified
     root: bool = True
+    behind: tuple[Certified, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -260,9 +263,15 @@ class Commit:
 
 @dataclass(frozen=True)
 class Renew:
-    """A new epoch begins here: store the reset, and restore the state that it names where this member has another."""
+    """A new epoch begins here: store the reset, and restore the state that it names where this member has another.
+
+    Attributes:
+        certified: The reset.
+        behind: What is to be stored before it, in place of this member's own links since they parted.
+    """
 
     certified: Certified
+    behind: tuple[Certified, ...] = ()
 
 
 @dataclass(frozen=True)

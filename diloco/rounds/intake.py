@@ -105,7 +105,7 @@ def _on_reset(state: State, event: ResetCame, now: float) -> Step:
     after = moves.state_after(state, event.certified, now)
     if state.contribution is not None and after.lease == state.lease:
         after = replace(after, contribution=state.contribution)
-    return after, [Abandon(), Renew(event.certified), *moves.recorded(state, after)]
+    return after, [Abandon(), Renew(event.certified, event.behind), *moves.recorded(state, after)]
 
 
 def _on_evidence(state: State, event: EvidenceCame, now: float) -> Step:

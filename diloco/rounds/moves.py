@@ -16,8 +16,11 @@ from diloco.rounds.evidence import Proof
 from diloco.rounds.roster import included
 from diloco.rounds.state import Ballot, State
 from diloco.rounds.statements import Close, Pass
-from diloco.rounds.values import value_digest
+from diloco.rounds.values import Value, value_digest
 from protocol.messages import encode
+
+MOST_KNOWN_IDLE = 1024
+"""Peers of whom it is known that they gave nothing of late."""
 
 MOST_EVIDENCE = 8
 """Voters against whom evidence is kept at the same time."""
@@ -102,10 +105,10 @@ def state_after(state: State, certified: Certified, now: float) -> State:
         tip=certified,
         beacon_key=state.beacon_key,
         admission=state.admission,
-        abstains=state.abstains
-        and not any(b.peer == state.me and b.nonce == state.boot for b in value.boots),
+        abstains=_abstains_after(state, value),
         leaving=state.leaving,
         gone=state.gone,
+        idle=idle_after(state, value),
         began=now,
         attempt_began=now,
         evidence={
@@ -116,6 +119,23 @@ def state_after(state: State, certified: Certified, now: float) -> State:
         observed=state.observed,
         orders=tuple(order for order in state.orders if order.message.number > value.order_number),
     )
+
+
+def _abstains_after(state: State, value: Value) -> bool:
+    """Rule 9: its record begins with the value that lists this process, and ends with one that lists another."""
+    listed = [entry.nonce for entry in value.boots if entry.peer == state.me]
+    return state.boot not in listed if listed else state.abstains
+
+
+def idle_after(state: State, value: Value) -> dict[str, int]:
+    """Who gave nothing for its lease, with this value once more; who is not there at all is no idler (rule 13)."""
+    if state.value.paused or value.begins or not state.votes_here:  # who has no vote leads nothing
+        return dict(state.idle)
+    gave = {entry.peer for entry in value.roster}
+    idle = {peer: count for peer, count in state.idle.items() if peer not in gave}
+    for peer in state.tip.leases.keys() - gave - state.gone:
+        idle[peer] = idle.get(peer, 0) + 1
+    return dict(sorted(idle.items(), key=lambda entry: -entry[1])[:MOST_KNOWN_IDLE])
 
 
 def persist(state: State) -> Persist:

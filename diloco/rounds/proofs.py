@@ -3,7 +3,7 @@
 Nothing here knows a disk or a peer, so a member that catches up and a person with a copied ledger check the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from diloco.rounds.certificate import Certified, certify
@@ -17,8 +17,8 @@ from protocol.errors import Code, NodeError
 from protocol.identity import Verifier, verify
 from protocol.units import PeerId, RunId
 
-Earlier = Callable[[int], Certified | None]
-"""What was decided in a round, where it is known; a reset decides nothing of its round."""
+Links = Callable[[int], Iterable[Certified]]
+"""The links of a chain that name a round: the value that was decided in it, and resets that go on after it."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Proofs:
     base: bytes
     verifier: Verifier = verify
 
-    def follow(self, tip: Certified | None, decided: Decided, earlier: Earlier) -> Certified:
+    def follow(self, tip: Certified | None, decided: Decided, links: Links) -> Certified:
         """Verify that a message holds the certified value after ``tip``.
 
         Raises:
             NodeError: ``RND_CHAIN``, ``RND_CERTIFICATE`` or one of the envelope.
         """
         if decided.start:
-            return self.start(decided.start) if tip is None else self.reset(tip, decided.start, earlier)
+            return self.start(decided.start) if tip is None else self.reset(tip, decided.start, links)
         if tip is None:
             raise NodeError(Code.RND_CHAIN, "The chain does not begin with a start record.")
         votes = [unseal(raw, run=self.run, expect=Vote, verifier=self.verifier) for raw in decided.votes]
@@ -103,8 +103,10 @@ class Proofs:
             other = certify(before.value, before.digest, decided.value, decided.attempt, votes)
         return None if other.digest == mine.digest else other
 
-    def reset(self, tip: Certified, raw: bytes, earlier: Earlier) -> Certified:
-        """Verify a reset: the operator's signature, a later epoch, a last value that the chain has.
+    def reset(self, tip: Certified, raw: bytes, links: Links) -> Certified:
+        """Verify a reset: the operator's signature, a later epoch, a last value, or a reset, that the chain has.
+
+        The last value may be one that was voted for only, which the reset then shows: it has to follow the chain.
 
         One that a delegate signed has to end the epoch that the chain is in, whose beginning and a value of which it
         names: only the root key goes back behind the beginning of an epoch.
@@ -118,13 +120,17 @@ class Proofs:
             raise NodeError(
                 Code.RND_CHAIN, "A reset is not signed by the run's operator.", peer=sealed.sender
             )
-        data = sealed.message.value
+        data, voted = sealed.message.value, sealed.message.last
         value = _parsed(data)
         last = {
             each.digest: each.value.epoch
-            for each in (tip, earlier(value.round))
-            if each and each.value.round == value.round
+            for each in (tip, *links(value.round))
+            if each.value.round == value.round
         }
+        if voted and value_digest(voted) == value.previous and value.previous not in last:
+            last |= _voted(_parsed(voted), value, (tip, *links(value.round - 1)))
+        else:
+            voted = b""
         follows = value.epoch > tip.value.epoch and value.previous in last
         if not value.begins or not follows:
             raise NodeError(
@@ -138,7 +144,7 @@ class Proofs:
                 f"The reset to epoch {value.epoch}, which a delegate signed, goes back behind the beginning of an "
                 "epoch; only the root key may do that.",
             )
-        return Certified(value, data, value_digest(data), start=raw)
+        return Certified(value, data, value_digest(data), start=raw, last=voted)
 
     def _right_to_reset(self, sealed: Sealed[Reset], revoked: int) -> Authority | None:
         """By what right a reset is signed: the root key's, or a delegate's that is not revoked; None if by none."""
@@ -151,6 +157,56 @@ class Proofs:
     def by_root(self, certified: Certified) -> bool:
         """Whether the root key itself signed a verified start record or reset."""
         return unseal(certified.start, run=self.run, verifier=self.verifier).sender == self.operator
+
+
+def _voted(voted: Value, reset: Value, before: Iterable[Certified]) -> dict[bytes, int]:
+    """The epoch of a value that a reset shows, by its digest, where it follows one of the links before it."""
+    follows = any(
+        (link.digest, link.value.epoch, link.value.round) == (voted.previous, voted.epoch, voted.round - 1)
+        for link in before
+    )
+    return (
+        {reset.previous: voted.epoch} if follows and voted.round == reset.round and not voted.begins else {}
+    )
+
+
+class Adoption:
+    """What another chain has after a link that both have, up to a later epoch that the root key began.
+
+    That key ends what two resets of one epoch began, also where it went on from what one side alone has decided.
+
+    Args:
+        proofs: Verify the links.
+        last: The last link that both have; None before the start record.
+        epoch: The epoch of this member's chain.
+        links: The links of this member's chain.
+
+    Attributes:
+        found: Verified so far.
+        last: The last of them.
+        whole: Whether that epoch is reached.
+    """
+
+    def __init__(self, proofs: Proofs, last: Certified | None, epoch: int, links: Links) -> None:
+        self._proofs, self._epoch, self._links = proofs, epoch, links
+        self.last = last
+        self.found: list[Certified] = []
+        self.whole = False
+
+    def take(self, decided: Decided) -> Certified:
+        """Verify the next link.
+
+        Raises:
+            NodeError: As ``Proofs.follow``.
+        """
+        link = self.last = self._proofs.follow(self.last, decided, self._in)
+        self.found.append(link)
+        self.whole = bool(link.start) and link.value.epoch > self._epoch and self._proofs.by_root(link)
+        return link
+
+    def _in(self, round_number: int) -> Iterator[Certified]:
+        yield from (link for link in self.found if link.value.round == round_number)
+        yield from self._links(round_number)
 
 
 def _parsed(data: bytes) -> Value:

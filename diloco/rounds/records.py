@@ -47,7 +47,8 @@ class Reset:
         value: Encoded ``Value`` of the new epoch, of the round of the last value that stands, which it names.
         reason: In plain words.
         askers: The ``AskReset`` of those who asked (envelope bytes), ordered by sender.
-        last: Encoded value that the reset names as the last one where it was voted for but never certified.
+        last: Encoded value that the reset goes on from, where it was voted for and nobody here saw it certified; then
+            the reset names no base: it is what this value leads to.
         delegation: The sender's delegation (envelope bytes); empty where the root key signs.
     """
 

@@ -44,6 +44,10 @@ class Timing:
     grace: timedelta = timedelta(seconds=1)
 
 
+MOST_IDLE = 2
+"""Who gave nothing for its lease so many times running is not waited for until a value has it in its roster."""
+
+
 @dataclass(frozen=True)
 class Ballot:
     """The last vote given in a round, as it stands on disk."""
@@ -96,6 +100,7 @@ class State:
             process has this member's key, ``superseded``; else empty.
         lost: Digest of a voted value whose bytes nobody has, as the leader of the last attempt found; else empty.
         gone: Peers believed dead.
+        idle: In how many of the last values, running, a peer that was alive gave nothing for its lease.
         began: When the round began here, seconds.
         attempt_began: When the current attempt began here, seconds.
         timer: When the current attempt ends, seconds; None while no quorum is ready.
@@ -142,6 +147,7 @@ class State:
     halted: str = ""
     lost: bytes = b""
     gone: frozenset[str] = frozenset()
+    idle: Mapping[str, int] = field(default_factory=dict)
     began: float = 0.0
     attempt_began: float = 0.0
     timer: float | None = None
@@ -184,6 +190,11 @@ class State:
     def votes_here(self) -> bool:
         """Whether this member is a voter of this round with a whole record."""
         return not self.abstains and any(e.peer == self.me for e in self.value.electorate)
+
+    @property
+    def behind(self) -> bool:
+        """Whether this member has to get what it missed first: it has no vote, and its outer state is not there."""
+        return self.base is None and not self.votes_here
 
     def leader(self, attempt: int) -> str:
         """Who leads an attempt of this round."""
@@ -230,8 +241,7 @@ class State:
         began = self.attempt_began if self.attempt > 0 else self.began
         if now >= began + self.timing.floor.total_seconds():
             return False
-        awaited = (*(e.peer for e in self.value.electorate), *self.value.members)
-        return any(peer not in self.readys and peer not in self.gone for peer in awaited)
+        return any(peer not in self.readys for peer in self.expected())
 
     def listed(self, attempt: int) -> dict[str, Ready]:
         """The Readys that a proposal of ``attempt`` would list: voters of exactly that attempt, others of any."""
@@ -243,8 +253,9 @@ class State:
         }
 
     def expected(self) -> set[str]:
-        """Whose Ready a leader waits for: voters and members that are not believed dead."""
-        return ({e.peer for e in self.value.electorate} | set(self.value.members)) - self.gone
+        """Whose Ready a leader waits for: voters and members that are neither believed dead nor never ready."""
+        awaited = ({e.peer for e in self.value.electorate} | set(self.value.members)) - self.gone
+        return {peer for peer in awaited if self.idle.get(peer, 0) < MOST_IDLE}
 
     def missing(self) -> list[str]:
         """Who is expected and has not said Ready for the current attempt."""

@@ -6,18 +6,20 @@ before they are said.
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Persist
 from diloco.rounds.statements import Evidence
-from diloco.rounds.values import Decided, parse_value, value_digest
+from diloco.rounds.values import Decided, Value, parse_value, value_digest
 from protocol.errors import Code, NodeError
 from protocol.messages import decode, encode
 
 SCHEMA_VERSION = 1
+
+_PAGE = 100  # values that are read at once
 
 DAMAGED = (sqlite3.DatabaseError, UnicodeDecodeError)
 """What reading a damaged file raises; Python fails to read what SQLite says of some."""
@@ -85,13 +87,20 @@ class Ledger:
             code = Code.STO_UNWRITABLE if isinstance(error, sqlite3.OperationalError) else Code.STO_CORRUPT
             raise NodeError(code, f"The ledger {path} cannot be opened: {error}.") from error
 
-    def append(self, certified: Certified) -> None:
+    def append(self, certified: Certified, *, over: bool = False) -> None:
         """Store a certified value; storing the same one again is harmless.
+
+        Args:
+            certified: The value.
+            over: Forget whatever else follows the link that it follows: the other side of a fork, which does not stand.
 
         Raises:
             NodeError: ``RND_CHAIN`` when another value of that round is stored; ``STO_FULL`` when it cannot be written.
         """
         value = certified.value
+        if over:
+            before = "(SELECT epoch, round FROM decided WHERE digest = ?)"
+            self._write(f"DELETE FROM decided WHERE (epoch, round) > {before}", (value.previous,))
         known = self._db.execute(
             "SELECT digest FROM decided WHERE epoch = ? AND round = ?", (value.epoch, value.round)
         ).fetchone()
@@ -102,11 +111,18 @@ class Ledger:
                 )
             return
         data = encode(to_message(certified))
-        reset = bool(certified.start) and value.round >= 0
-        if reset:  # certificates of an older epoch from there on are void
-            self._write("DELETE FROM decided WHERE epoch < ? AND round > ?", (value.epoch, value.round))
-        fields = (value.epoch, value.round, certified.digest, data, reset)
-        self._write("INSERT INTO decided VALUES (?, ?, ?, ?, ?)", fields)
+        reset = bool(certified.start) and value.epoch > 0
+        with self._together():
+            if certified.named is not None:  # in place of what else may be certified for that round here
+                other = (value.epoch, value.round, certified.named.digest)
+                self._write(
+                    "DELETE FROM decided WHERE epoch < ? AND round = ? AND digest != ? AND NOT reset", other
+                )
+                self.append(certified.named)
+            if reset:  # certificates of an older epoch from there on are void
+                self._write("DELETE FROM decided WHERE epoch < ? AND round > ?", (value.epoch, value.round))
+            fields = (value.epoch, value.round, certified.digest, data, reset)
+            self._write("INSERT INTO decided VALUES (?, ?, ?, ?, ?)", fields)
 
     def cut(self, tip: Certified | None) -> None:
         """Forget every value after one; all of them after None."""
@@ -131,20 +147,48 @@ class Ledger:
         ).fetchone()
         return None if row is None else self._read(row[0])
 
+    def has(self, certified: Certified) -> bool:
+        """Whether a certified value is stored."""
+        return (
+            self._db.execute("SELECT 1 FROM decided WHERE digest = ?", (certified.digest,)).fetchone()
+            is not None
+        )
+
+    def links(self, round_number: int) -> list[Certified]:
+        """What names a round, the newest epoch first: the value that was decided in it, and resets after it."""
+        rows = self._db.execute(
+            "SELECT decided FROM decided WHERE round = ? ORDER BY epoch DESC", (_stored(round_number),)
+        )
+        return [self._read(row[0]) for row in rows.fetchall()]
+
     def after(self, epoch: int, round_number: int, limit: int = 1000) -> Iterator[Certified]:
-        """Certified values after one, in the chain's order (epoch, then round), at most ``limit``."""
+        """Certified values after one, in the chain's order (epoch, then round), at most ``limit``.
+
+        A value that only a reset makes stand is left out: the reset shows it.
+        """
         rows = self._db.execute(
             "SELECT decided FROM decided WHERE epoch > ? OR (epoch = ? AND round > ?) ORDER BY epoch, round LIMIT ?",
             (_stored(epoch), _stored(epoch), _stored(round_number), limit),
         ).fetchall()
-        return (self._read(row[0]) for row in rows)
+        return (link for row in rows if (link := self._read(row[0])).votes or link.start)
+
+    def since(self, epoch: int, round_number: int) -> Iterator[Value]:
+        """The values from a place on, one at a time, in the chain's order."""
+        round_number -= 1
+        while page := list(self.after(epoch, round_number, _PAGE)):
+            yield from (certified.value for certified in page)
+            epoch, round_number = page[-1].value.epoch, page[-1].value.round
 
     def origin(self) -> Certified | None:
         """The record that began the newest epoch."""
-        row = self._db.execute(
-            "SELECT decided FROM decided WHERE reset OR round < 0 ORDER BY epoch DESC, round LIMIT 1"
-        ).fetchone()
-        return None if row is None else self._read(row[0])
+        return next(self.origins(), None)
+
+    def origins(self) -> Iterator[Certified]:
+        """The records that began the epochs of the chain, the newest first."""
+        rows = self._db.execute(
+            "SELECT decided FROM decided WHERE reset OR round < 0 ORDER BY epoch DESC"
+        ).fetchall()
+        return (self._read(row[0]) for row in rows)
 
     def keep_rival(self, certified: Certified) -> None:
         """Store the other side of a fork, so that this member does not go on after a restart.
@@ -215,6 +259,21 @@ class Ledger:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Writes of which all are durable afterwards, or none."""
+        outermost = not self._db.in_transaction
+        if outermost:
+            self._write("BEGIN IMMEDIATE", ())
+        try:
+            yield
+            if outermost:
+                self._write("COMMIT", ())
+        except BaseException:
+            if outermost and self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
 
     def _write(self, statement: str, fields: tuple[object, ...]) -> None:
         try:

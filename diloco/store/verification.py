@@ -14,7 +14,7 @@ from diloco.rounds.certificate import Certified
 from diloco.rounds.evidence import Proof
 from diloco.rounds.proofs import Proofs
 from diloco.rounds.statements import Close, Evidence
-from diloco.rounds.values import START_ROUND, Decided
+from diloco.rounds.values import Decided
 from diloco.store.ledger import DAMAGED, SCHEMA_VERSION, connect, from_message, to_message
 from protocol.envelope import unseal
 from protocol.errors import Code, NodeError
@@ -106,6 +106,7 @@ class _Reading:
         self.problems: list[Problem] = []
         self.values = 0
         self.tip: Certified | None = None
+        self._unproved: Certified | None = None
 
     def note(self, epoch: int, number: int, code: Code, sentence: str) -> None:
         self.problems.append(Problem(epoch, number, code, sentence))
@@ -119,6 +120,7 @@ class _Reading:
         for row in database.execute(_ROWS):
             self.values += 1
             before = self._row(database, before, *row) or before
+        self._end(b"")
         if not self.values:
             self.note(-1, -1, Code.RND_CHAIN, "The ledger holds no value, not even the start record.")
         for row in database.execute(_PROMISE):
@@ -168,17 +170,28 @@ class _Reading:
             return None
         value = held.value
         begins = bool(held.start)
+        if not begins and not held.votes and self._unproved is None:
+            self._unproved = held  # only the reset that comes next can make it stand
+            return None
         if (epoch, number, digest, reset) != (
             value.epoch,
             value.round,
             held.digest,
-            int(begins and value.round > START_ROUND),
+            int(begins and value.epoch > 0),
         ):
             self.note(epoch, number, Code.STO_CORRUPT, "The columns of the row are not those of its value.")
         try:
+            unproved = self._unproved
             proved = self._proofs.follow(
-                before, decided, lambda wanted: _earlier(database, wanted, value.epoch)
+                before,
+                decided,
+                lambda wanted: (
+                    link
+                    for link in _links(database, wanted, value.epoch)
+                    if unproved is None or link.digest != unproved.digest
+                ),
             )
+            self._end(proved.last)
             if encode(to_message(proved)) != data:
                 self.note(
                     epoch, number, Code.STO_CORRUPT, "The row holds more or other than what proves its value."
@@ -188,6 +201,13 @@ class _Reading:
             return held
         self.tip = proved
         return proved
+
+    def _end(self, last: bytes) -> None:
+        """What came without votes has to be what the reset after it goes on from."""
+        held, self._unproved = self._unproved, None
+        if held is not None and held.data != last:
+            sentence = f"Round {held.value.round} has no votes, and no reset goes on from it."
+            self.note(held.value.epoch, held.value.round, Code.RND_CERTIFICATE, sentence)
 
     def _rival(self, database: sqlite3.Connection, epoch: object, digest: object, data: object) -> None:
         """Check that the other side of a fork is one: another certificate or reset for a place of this chain."""
@@ -269,16 +289,14 @@ def _before(database: sqlite3.Connection, epoch: int, number: int) -> Certified 
     return None if row is None else from_message(decode(Decided, row[0]))
 
 
-def _earlier(database: sqlite3.Connection, number: int, epoch: int) -> Certified | None:
-    """What was decided in a round of an epoch before ``epoch``, as it is stored."""
-    row = database.execute(
-        "SELECT decided FROM decided WHERE round = ? AND epoch < ? AND NOT reset ORDER BY epoch DESC LIMIT 1",
-        (number, epoch),
-    ).fetchone()
-    try:
-        return None if row is None else from_message(decode(Decided, row[0]))
-    except (NodeError, ValueError):
-        return None
+def _links(database: sqlite3.Connection, number: int, epoch: int) -> Iterator[Certified]:
+    """What names a round, of epochs before ``epoch``, as it is stored."""
+    rows = database.execute(
+        "SELECT decided FROM decided WHERE round = ? AND epoch < ?", (number, epoch)
+    ).fetchall()
+    for (data,) in rows:
+        with suppress(NodeError, ValueError):
+            yield from_message(decode(Decided, data))
 
 
 def values(path: Path) -> Iterator[Certified]:

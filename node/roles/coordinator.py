@@ -18,8 +18,9 @@ from diloco.member.setting import Emit
 from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
 from diloco.rounds.records import Order, Reset, Start
+from diloco.rounds.rescue import seats_of, voted
 from diloco.rounds.rules import Rules
-from diloco.rounds.values import value_digest
+from diloco.rounds.values import parse_value, value_digest
 from diloco.store.ledger import Ledger
 from node.messages import Admitted, AskAdmission
 from node.network import PROTOCOL, Network
@@ -214,24 +215,30 @@ class Coordinator:
         Raises:
             NodeError: ``RND_CHAIN`` when this node's own state is not there yet.
         """
-        last, base = member.standing()
         state = member.state
+        last, base = member.standing()
         assert state is not None
+        body = voted(state) if last is state.tip else b""
+        body = body if value_digest(body) in state.held else b""
+        if body:  # who is lost may have seen it certified
+            last, base = Certified(parse_value(body), body, value_digest(body)), b""
         here = [self._network.me, *member.presence.present()]
-        peers: dict[str, bool] = {}
+        present: dict[str, bool] = {}
         for peer in here:
             record = self._network.members.get(peer)
             seat = self._rules.seat_of(record.admission, peer) if record is not None else None
-            if seat is not None and peer not in state.value.banned:
-                given = seat.seated or peer in state.value.seated
-                peers[peer] = given and peer not in state.value.unseated
+            if seat is not None:
+                present[peer] = seat.seated
+        peers = seats_of(last.value, present)
         lost = {peer: s.message.boot for peer, s in state.readys.items() if s.message.lost_record}
         value = founding.make_reset(
             self._rules, last.value, last.digest, base, peers, secrets.token_bytes(32), lost, state.epoch
         )
         askers = tuple(state.asks[peer].raw for peer in sorted(state.asks))
-        body = Reset(value=encode(value), reason=reason, askers=askers, delegation=self._delegation)
-        sealed = seal(self._operator, self._genesis.run_id, body)
+        reset = Reset(
+            value=encode(value), reason=reason, askers=askers, last=body, delegation=self._delegation
+        )
+        sealed = seal(self._operator, self._genesis.run_id, reset)
         member.give_reset(sealed.raw)
         self._emit(
             "reset.given", epoch=value.epoch, round=value.round + 1, members=sorted(peers), reason=reason

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.sim.process import Crash, Process
+from tests.sim.disk import Crash
+from tests.sim.process import Process
 from tests.sim.world import World
 
 
@@ -158,6 +159,9 @@ def _join(world: World, fault: Fault) -> None:
 def _clone(world: World, fault: Fault) -> None:
     """A second process with the identity of a first, on a machine of its own with an empty disk."""
     if fault.who[0] in world.named and len(world.named[fault.who[0]]) == 1:
+        world.troubled = True
+        if world.judge is not None:
+            world.judge.cloned.add(fault.who[0])
         clone = world.add(fault.who[0], seated=True)
         for process in world.named[fault.who[0]]:
             process.disturbed = float("inf")
@@ -176,11 +180,16 @@ def _diverge(world: World, fault: Fault) -> None:
 
 
 def _reset(world: World, fault: Fault) -> None:
-    """The operator begins a new epoch with those that a member reaches, needed or not."""
+    """A person or one of two coordinators begins a new epoch with those that a member reaches, needed or not."""
     process = _process(world, fault)
-    if process is not None and process.state is not None and world.operator.reset(process):
-        for process in world.processes:
-            process.disturbed = max(process.disturbed, world.now + 10.0)
+    if process is not None:
+        (world.operator, *world.delegates)[int(fault.number)].reset(process)
+
+
+def _rivals(world: World, fault: Fault) -> None:
+    """Two coordinators, each at a member of its own, begin an epoch at the same time."""
+    for operator, name in zip(world.delegates, fault.who, strict=True):
+        operator.reset(world.process(name))
 
 
 _TAKEN_BACK = {"ban": "unban", "unseat": "seat", "pause": "resume"}
@@ -221,6 +230,7 @@ KINDS: dict[str, Callable[[World, Fault], None]] = {
     "clone": _clone,
     "diverge": _diverge,
     "reset": _reset,
+    "rivals": _rivals,
     **dict.fromkeys(("ban", "kick", "unseat", "pause", "parameter"), _order),
 }
 

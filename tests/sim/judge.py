@@ -3,24 +3,29 @@
 Raises ``Broken`` at the first event after which one does not hold.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from blake3 import blake3
+
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Accuse, Commit, Effect, Event, Renew
 from diloco.rounds.state import State
 from diloco.rounds.statements import Close, Ready, Vote
-from diloco.rounds.values import Elector, Lease, Value
+from diloco.rounds.values import Elector, Lease, Value, value_digest
 from protocol.envelope import Sealed
-from tests.sim.process import state_after
+from tests.sim.disk import state_after
+from tests.sim.process import kind_of
 
 if TYPE_CHECKING:
     from tests.sim.process import Process
     from tests.sim.world import World
 
-Place = tuple[int, int]
+Place = tuple[int, bytes, int]
+"""Epoch, digest of the record that began it, round: two resets of one epoch begin two chains, until a higher one."""
 Spans = tuple[tuple[int, int], ...]
 """Runs of positions (first, one past the last), in order, none touching the next."""
 
@@ -76,15 +81,21 @@ def first_of(lease: Lease, count: int) -> list[tuple[int, int]]:
     return runs
 
 
+def place_of(value: Value) -> Place:
+    """The place of a certified value."""
+    return value.epoch, value.origin, value.round
+
+
 class Judge:
     """Watches a world.
 
     Attributes:
         pages: Every value that was certified anywhere, by digest.
-        decided: Its digest, by epoch and round.
+        decided: Its digest, by place.
         attempts: The lowest attempt in which a place was certified.
         rounds: How many values were certified.
-        excused: Members whose own fault may have cost them steps.
+        happened: How often each kind of effect was asked for, and each kind of statement said.
+        cloned: Identities that ran twice: what they say may contradict itself (rules 9, 16 and 17).
     """
 
     def __init__(self) -> None:
@@ -94,10 +105,15 @@ class Judge:
         self.decided_at: dict[Place, float] = {}
         self.promises: dict[tuple[str, int, int], int] = {}
         self.votes: dict[tuple[str, int, int], dict[int, bytes]] = {}
+        self.commitments: dict[tuple[str, int, int], bytes] = {}
         self.closes: dict[tuple[str, int, int, int], bytes] = {}
         self.lost_steps: list[tuple[str, Place]] = []
         self.ends: set[str] = set()
         self.diverged: set[str] = set()
+        self.cloned: set[str] = set()
+        self.happened: Counter[str] = Counter()
+        self.closed_at: dict[bytes, float] = {}
+        self.signers: dict[bytes, set[str]] = {}
 
     def began(self, world: "World") -> None:
         """Take the start record."""
@@ -115,18 +131,25 @@ class Judge:
         if after is not before and after.tip is before.tip and after.promised < before.promised:
             raise Broken(f"{process.name} went back from attempt {before.promised} to {after.promised}")
         for effect in effects:
+            self.happened[kind_of(effect)] += 1
             if type(effect) is Commit:
+                if before.value.paused != effect.certified.value.paused:
+                    self.happened["resume" if before.value.paused else "pause"] += 1
                 self._check_certificate(process, before, effect.certified)
                 self._check_steps(process, before, after, effect.certified)
             elif type(effect) is Renew:
                 self._check_reset(process, effect.certified)
-            elif type(effect) is Accuse:
+            elif type(effect) is Accuse and effect.proof.accused not in self.cloned:
                 raise Broken(f"{process.name} accuses one that is honest: {effect.proof.sentence}")
 
     def said(self, process: "Process", sealed: Sealed[Any]) -> None:
         """A member says a statement."""
         body = sealed.message
         kind = type(body)
+        if kind is Close:
+            self.closed_at.setdefault(value_digest(body.value), self.world.now)
+        if process.name in self.cloned:
+            return
         if kind is Vote:
             self._check_vote(process, body)
         elif kind is Ready:
@@ -150,9 +173,12 @@ class Judge:
             raise Broken(f"{process.name} votes for two values in {where}")
 
     def _check_ready(self, process: "Process", ready: Ready) -> None:
+        place = (process.name, ready.epoch, ready.round)
+        kept = ready.tokens and not process.disk.forgot
+        if kept and self.commitments.setdefault(place, ready.commitment) != ready.commitment:
+            raise Broken(f"{process.name} gives another contribution to round {ready.round} than it froze")
         if ready.lost_record:
             return
-        place = (process.name, ready.epoch, ready.round)
         promise = self.promises.get(place, -1)
         if ready.attempt < promise:
             raise Broken(
@@ -167,28 +193,34 @@ class Judge:
 
     def _check_certificate(self, process: "Process", before: State, certified: Certified) -> None:
         value = certified.value
-        place = (value.epoch, value.round)
+        place = place_of(value)
         name = f"round {value.round} of epoch {value.epoch}"
         previous = self.pages.get(value.previous)
         if previous is None or before.tip.digest != value.previous:
             raise Broken(f"{process.name} applies {name}, which follows nothing that was decided")
-        if (previous.value.epoch, previous.value.round + 1) != place:
+        if (previous.value.epoch, previous.value.round + 1) != (value.epoch, value.round):
             raise Broken(f"{process.name} applies {name} after round {previous.value.round}")
         signers = set()
         for raw in certified.votes:
             vote = self.world.open_vote(raw)
             said = vote.message
             if (said.epoch, said.round, said.attempt, said.value) == (
-                *place,
+                value.epoch,
+                value.round,
                 certified.attempt,
                 certified.digest,
             ):
                 signers.add(vote.sender)
         if not is_quorum(signers, previous.value.electorate, previous.value.tie_breaker):
             raise Broken(f"{process.name} applies {name} with the votes of {sorted(signers)}, no quorum")
-        digest = self.decided.setdefault(place, certified.digest)
-        if digest != certified.digest:
-            raise Broken(f"{process.name} applies another value in {name}")
+        origin = value.previous if previous.value.begins else previous.value.origin
+        if value.origin != origin:
+            raise Broken(f"{name} names another beginning of its epoch")
+        digest = certified.digest
+        first = self.decided.setdefault(place, digest)
+        self.signers.setdefault(digest, signers)
+        if first != digest and not self.signers[first] & self.signers[digest] & self.cloned:
+            raise Broken(f"{process.name} applies another value in {name}, and nobody signed both")
         self.attempts[place] = min(certified.attempt, self.attempts.get(place, certified.attempt))
         if digest not in self.pages:
             self.decided_at[place] = self.world.now
@@ -196,31 +228,51 @@ class Judge:
 
     def _check_reset(self, process: "Process", certified: Certified) -> None:
         value = certified.value
+        if (voted := certified.named) is not None and voted.digest not in self.pages:
+            self._take_voted(process, voted)
         previous = self.pages.get(value.previous)
         if previous is None or previous.value.round != value.round or previous.value.epoch >= value.epoch:
             raise Broken(f"{process.name} takes a reset that follows nothing that was decided")
         if certified.digest not in self.pages:
-            if value.base != previous.base and not self.diverged:
+            if value.base not in (b"", previous.base) and not self.diverged:
                 raise Broken(f"the reset to epoch {value.epoch} names another state")
-            self.pages[certified.digest] = Page(value, value.base, previous.taken)
+            self.pages[certified.digest] = Page(value, value.base or previous.base, previous.taken)
             self._check_books(value, previous.taken)
+
+    def _take_voted(self, process: "Process", voted: Certified) -> None:
+        """A reset makes a value stand that need not be certified: somebody voted for it."""
+        value, previous = voted.value, self.pages.get(voted.value.previous)
+        if previous is None or (previous.value.epoch, previous.value.round + 1) != (value.epoch, value.round):
+            raise Broken(f"{process.name} takes a reset after a value that follows nothing")
+        given = [votes for (_, *place), votes in self.votes.items() if place == [value.epoch, value.round]]
+        if not any(voted.digest in votes.values() for votes in given) and not self.cloned:
+            raise Broken(f"{process.name} takes a reset after a value that nobody voted for")
+        self._add_page(previous, value, voted.digest)
 
     def _add_page(self, previous: Page, value: Value, digest: bytes) -> None:
         if value.base != previous.base:
             if not is_quorum(self.diverged, previous.value.electorate, previous.value.tie_breaker):
                 raise Broken(f"round {value.round} was trained on another state")
             previous = replace(previous, base=value.base)  # the state of a quorum is the state (rule 12)
+        self._check_beacon(previous.value, value)
         leases = {lease.peer: lease for lease in previous.value.leases}
+        grid = self.world.rules.chunk_sizes
+        turn, parts = value.round % self.world.shape.fragments, self.world.shape.fragments
+        sizes = grid[turn * len(grid) // parts : (turn + 1) * len(grid) // parts]
+        if len(value.chunks) != (len(sizes) if value.roster else 0):
+            raise Broken(
+                f"round {value.round} decides {len(value.chunks)} chunks of the {len(sizes)} of its slot"
+            )
         taken: list[tuple[int, int]] = []
         partial = 0
-        size = sum(self.world.rules.chunk_sizes)
+        size = sum(sizes)
         for position, entry in enumerate(value.roster):
             lease = leases[entry.peer]
             byte, bit = divmod(position, 8)
             missing = [not chunk.included[byte] >> bit & 1 for chunk in value.chunks]
             if not all(missing):
                 taken += first_of(lease, entry.samples)
-            lacking = sum(n for n, lacks in zip(self.world.rules.chunk_sizes, missing, strict=True) if lacks)
+            lacking = sum(n for n, lacks in zip(sizes, missing, strict=True) if lacks)
             partial += entry.tokens * lacking // size
         if partial != value.partial_tokens:
             raise Broken(
@@ -240,6 +292,18 @@ class Judge:
         everything = union(taken, open_spans, f"are on the books of round {value.round}")
         if everything != (((0, value.cursor),) if value.cursor else ()):
             raise Broken(f"positions up to {value.cursor} are lost in round {value.round}: {everything}")
+
+    def _check_beacon(self, previous: Value, value: Value) -> None:
+        """The beacon follows from the reveals, each of which its voter has committed to a round before."""
+        committed = {e.peer: e.beacon_commitment for e in previous.electorate if e.beacon_commitment}
+        for reveal in value.reveals:
+            if blake3(b"intellect.commitment\0" + reveal.nonce).digest() != committed.get(reveal.peer):
+                raise Broken(f"round {value.round} lists a nonce to which {reveal.peer} had not committed")
+        drawn = [b"intellect.beacon\0", previous.beacon, value.round.to_bytes(8, "big", signed=True)]
+        for reveal in value.reveals:
+            drawn += [len(reveal.peer).to_bytes(2, "big"), reveal.peer.encode(), reveal.nonce]
+        if blake3(b"".join(drawn)).digest() != value.beacon:
+            raise Broken(f"the beacon of round {value.round} does not follow from its reveals")
 
     def _check_weights(self, previous: Value, value: Value) -> None:
         rules = self.world.rules
@@ -269,14 +333,20 @@ class Judge:
             byte, bit = divmod(position, 8)
             if entry.peer == process.name and any(chunk.included[byte] >> bit & 1 for chunk in value.chunks):
                 return
-        place = (value.epoch, value.round)
-        self.lost_steps.append((process.name, place))
-        if not self.may_lose(process):
+        if self.world.shape.fragments > 1 and after.lease == before.lease:
+            return  # the steps are in the weights, and so in what the next fragment gives
+        self.lost_steps.append((process.name, place_of(value)))
+        if not self.may_lose(process, self.closed_at.get(certified.digest, self.world.now)):
             raise Broken(f"{process.name} loses its steps of round {value.round}, by no fault of its own")
 
-    def may_lose(self, process: "Process") -> bool:
-        """Whether a fault of its own cost a member its steps: it was away, cut off, slow or leaving."""
-        return process.disturbed > self.world.now - 30.0
+    def may_lose(self, process: "Process", proposed: float) -> bool:
+        """Whether a fault of its own cost a member its steps: it was away, cut off, slow or leaving.
+
+        Args:
+            process: The member.
+            proposed: When the value was first closed; a later attempt may have taken it up.
+        """
+        return process.disturbed > proposed - 30.0
 
     def applied(self, process: "Process", certified: Certified, base: bytes) -> None:
         """A member took the outer step of a value."""

@@ -1,31 +1,40 @@
-"""The operator of a simulated run: gives numbered orders, and begins a new epoch where a quorum is lost for good."""
+"""Whoever holds a key of the operator: orders by number, new epochs by hand, and the coordinator's automatic policy."""
 
-from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
 from diloco.rounds.records import Order, Reset
-from diloco.rounds.values import Boot, parse_value, value_digest
+from diloco.rounds.rescue import judge, seats_of, voted
+from diloco.rounds.values import parse_value, value_digest
+from protocol.delegation import Delegation
 from protocol.messages import encode
+from protocol.units import PeerId
 from tests.sim.setting import OPERATOR, says
 
 if TYPE_CHECKING:
     from tests.sim.process import Process
     from tests.sim.world import World
 
+_LOOK = 1.0
+
 
 class Operator:
-    """Signs with the operator's key, through whichever node it sits at.
+    """Signs with a key of the operator, through whichever node it sits at.
 
     Args:
         world: The run.
+        delegate: Number of the delegation whose key it has; 0 for the root key.
     """
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "World", delegate: int = 0) -> None:
         self.world = world
         self.number = 0
+        self.key, self.delegation = OPERATOR, b""
+        if delegate:
+            self.key = PeerId(f"delegate{delegate}")
+            said = Delegation(delegate=self.key, scopes=("reset",), number=delegate, expires_at=1 << 40)
+            self.delegation = says(OPERATOR, said).raw
 
     def order(self, at: "Process", kind: str, peer: str = "", name: str = "", value: str = "") -> None:
         """Give an order to everyone in reach of a process."""
@@ -37,40 +46,56 @@ class Operator:
                 process.later(self.world.shape.latency, process.ordered, sealed)
 
     def reset(self, at: "Process") -> bool:
-        """Begin a new epoch with the last value and the members that a process reaches; whether that could be done."""
-        world = self.world
-        near = [
-            p
-            for p in world.living()
-            if p.state is not None and not p.left and (p is at or world.linked(at, p))
-        ]
-        if at not in near:
+        """Begin a new epoch after the last value of a process that stands, with whom it reaches; whether it could."""
+        world, state = self.world, at.state
+        if state is None or at.left or (state.base is None and not state.halted):
             return False
-        at_hand = [
-            (tip.value.epoch, tip.value.round, tip, p) for p in near if (tip := _reached(p)) is not None
-        ]
-        if not at_hand or not any(p.seated for p in near):
+        last, base = at.standing()
+        body = voted(state) if last is state.tip else b""
+        body = body if value_digest(body) in state.held else b""
+        if body:
+            last, base = Certified(parse_value(body), body, value_digest(body)), b""
+        near = [p for p in world.living() if p is at or world.linked(at, p)]
+        peers = seats_of(last.value, {p.name: p.seated for p in near if p.state is not None})
+        if not any(peers.values()):
             return False
-        last = max(entry[:2] for entry in at_hand)
-        tips = [(tip, holder) for *place, tip, holder in at_hand if tuple(place) == last]
-        bases = Counter(holder.disk.base for _, holder in tips)
-        tip, holder = max(tips, key=lambda entry: bases[entry[1].disk.base])
-        epoch = 1 + max(p.tip.value.epoch for p in near)
-        peers = {p.name: p.seated for p in near if p.name not in tip.value.banned}
+        lost = {peer: s.message.boot for peer, s in state.readys.items() if s.message.lost_record}
         value = founding.make_reset(
-            world.rules, tip.value, tip.digest, holder.disk.base, peers, world.random.randbytes(32)
+            world.rules, last.value, last.digest, base, peers, world.random.randbytes(32), lost, state.epoch
         )
-        boots = tuple(
-            Boot(peer=p.name, nonce=p.state.boot) for p in near if p.state is not None and p.state.abstains
-        )
-        data = encode(replace(value, epoch=epoch, boots=boots))
-        raw = says(OPERATOR, Reset(value=data)).raw
-        certified = Certified(parse_value(data), data, value_digest(data), start=raw)
+        askers = tuple(state.asks[peer].raw for peer in sorted(state.asks))
+        reset = Reset(value=encode(value), askers=askers, last=body, delegation=self.delegation)
+        raw = says(self.key, reset).raw
+        for process in world.processes:
+            process.disturbed = max(process.disturbed, world.now + 10.0)
         for process in near:
-            world.send(at, process, len(raw), process.decided, certified, at)
+            world.send(at, process, len(raw), process.reset_came, raw, at)
         return True
 
 
-def _reached(process: "Process") -> Certified | None:
-    """The last value whose outer state a process has."""
-    return next((c for c in reversed(process.disk.chain) if c.value.round == process.disk.reached - 1), None)
+class Coordinator:
+    """A node with a delegated key and ``auto_reset``, see ``node/roles/resetting.py``.
+
+    Args:
+        world: The run.
+        name: The member beside it.
+        delegate: Number of its delegation.
+    """
+
+    def __init__(self, world: "World", name: str, delegate: int) -> None:
+        self.world, self.name, self.operator = world, name, Operator(world, delegate)
+        self.given = float("-inf")
+        self.renewed: dict[str, float] = {}
+        world.at(_LOOK, self._look)
+
+    def _look(self) -> None:
+        world, process = self.world, self.world.process(self.name)
+        world.at(world.now + _LOOK, self._look)
+        if not process.alive or process.paused or process.state is None:
+            return
+        self.renewed |= dict.fromkeys(world.reached_by_anyone_from(process), world.now)
+        long = world.shape.timing.lost.total_seconds()
+        since = world.now - long
+        verdict = judge(process.state, {name for name, when in self.renewed.items() if when >= since})
+        if verdict is not None and verdict.grant and self.given < since and self.operator.reset(process):
+            self.given = world.now

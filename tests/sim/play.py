@@ -1,5 +1,6 @@
 """One seed: the storm, then peace, then every living member goes on; judged after every event."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,7 @@ class Played:
         rounds: Rounds decided.
         attempts: Attempts of these rounds together.
         seconds: Simulated seconds.
+        happened: How often what happened, see ``Judge``.
     """
 
     schedule: Schedule
@@ -39,6 +41,7 @@ class Played:
     rounds: int
     attempts: int
     seconds: float
+    happened: Counter[str]
 
 
 def play(schedule: Schedule, judge: Judge | None = None) -> Played:
@@ -52,7 +55,7 @@ def play(schedule: Schedule, judge: Judge | None = None) -> Played:
     except (Broken, NodeError, ValueError, AssertionError, KeyError) as error:
         broken = f"{type(error).__name__}: {error}" if not isinstance(error, Broken) else str(error)
     attempts = sum(attempt + 1 for attempt in judge.attempts.values())
-    return Played(schedule, broken, world.events, len(judge.attempts), attempts, world.now)
+    return Played(schedule, broken, world.events, len(judge.attempts), attempts, world.now, judge.happened)
 
 
 def storm(world: World, faults: Sequence[Fault]) -> None:
@@ -80,8 +83,11 @@ def peace(world: World, judge: Judge) -> None:
         return
     world.at(began + 5.0, rescue, world)
     if not world.run(until=began + PATIENCE, when=there):
-        if all(p.left or not p.seated or p.tip is world.start for p in world.processes):
-            return  # all who had the run have left it
+        banned = max((p.tip.value for p in living), key=lambda value: (value.epoch, value.round)).banned
+        if all(p.left or not p.seated or p.tip is world.start or p.name in banned for p in world.processes):
+            return  # all who had the run have left it, or have to
+        if world.wiped and not any(p.disk.reached > world.newest[1] for p in world.processes):
+            return  # so have all disks that had the state after the last decided round
         late = {p.name: (p.state.round, p.state.attempt) if p.state else None for p in living}
         raise Broken(f"{PATIENCE:.0f} s after the last fault not everyone has decided round {goal}: {late}")
     check_attempts(world, judge, began)
@@ -89,9 +95,10 @@ def peace(world: World, judge: Judge) -> None:
 
 def rescue(world: World) -> None:
     """A person looks after the run: where no quorum is left a new epoch begins, what is paused goes on."""
-    at = next((p for p in world.living() if p.state is not None and not p.draining), None)
+    here = [p for p in world.living() if p.state is not None and not p.draining]
+    at = next((p for p in here if p.state is not None and p.state.halted), here[0] if here else None)
     if at is not None and at.state is not None:
-        if world.hopeless() or waiting(at.state, at.clock).reason == "divergence":
+        if at.state.halted or world.hopeless() or waiting(at.state, at.clock).reason == "divergence":
             world.operator.reset(at)
         elif at.state.value.paused:
             world.operator.order(at, "resume")
@@ -100,11 +107,12 @@ def rescue(world: World) -> None:
 
 def check_attempts(world: World, judge: Judge, began: float) -> None:
     """Rounds that began in peace take few attempts."""
-    for (epoch, number), attempt in judge.attempts.items():
-        before = judge.decided_at.get((epoch, number - 1))
+    for place, attempt in judge.attempts.items():
+        *beginning, number = place
+        before = judge.decided_at.get((*beginning, number - 1))
         if before is None or before < began + 5.0:
             continue
-        value = judge.pages[judge.decided[epoch, number]].value
+        value = judge.pages[judge.decided[place]].value
         if attempt > ATTEMPTS - 1 + _idle(world, judge, value.previous):
             raise Broken(f"round {number}, which began in peace, took {attempt + 1} attempts")
 

@@ -4,15 +4,13 @@ The machine is the real one. The rest is a model with the same order of things: 
 nothing is applied that cannot be kept, what is undecided is repeated, who is behind asks for certificates.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 from blake3 import blake3
 
-from diloco.member.promising import Promising
 from diloco.rounds import routing
-from diloco.rounds.certificate import Certified
 from diloco.rounds.events import (
     Abandon,
     Answer,
@@ -20,231 +18,48 @@ from diloco.rounds.events import (
     CatchUp,
     Commit,
     Contribution,
-    Decision,
     Effect,
     Event,
     Fetch,
     Gone,
-    Held,
+    Halt,
     Leave,
     OrderCame,
     Persist,
     Reduce,
     Renew,
-    ResetCame,
     Resync,
     Say,
     Seen,
-    StateReady,
+    Stop,
     Tick,
     Trained,
-    Unheld,
+    TwinSeen,
 )
 from diloco.rounds.leases import samples_of
 from diloco.rounds.machine import advance
 from diloco.rounds.moves import persist
-from diloco.rounds.recovery import recover
-from diloco.rounds.state import State
+from diloco.rounds.recovery import Kept, recover
 from diloco.rounds.statements import Ready
-from diloco.rounds.values import Lease, Value, parse_value
+from diloco.rounds.values import Lease, Value
 from protocol.envelope import Sealed
 from protocol.errors import Code, NodeError
+from tests.sim.disk import Share
+from tests.sim.keeping import Keeping
 from tests.sim.reducing import Reducing
 from tests.sim.setting import admission_of, says
 
-if TYPE_CHECKING:
-    from tests.sim.world import World
-
 REPEAT = 2.0
-_ASK_BYTES = 150
 
 
-@dataclass
-class Disk:
-    """What survives a restart.
-
-    Attributes:
-        chain: The certified values that stand, oldest first.
-        promise: What ``Persist`` wrote last.
-        base: Digest of the outer state.
-        reached: The round that starts from it.
-        chunks: Digests of the reduced chunks that are kept.
-        slow: Seconds that a write takes.
-        full: Nothing can be written.
-    """
-
-    chain: list[Certified]
-    base: bytes
-    reached: int = 0
-    promise: Persist | None = None
-    chunks: set[bytes] = field(default_factory=set)
-    slow: float = 0.0
-    full: bool = False
-
-
-@dataclass
-class Habits:
-    """What is wrong with a member for a while, or for ever.
-
-    Attributes:
-        pace: Its training takes this many times longer.
-        claims: It reports this many times the tokens it trained on.
-        old: It speaks a version without the newest optional fields.
-        rate: Its monotonic clock runs this fast.
-        offset: ... and shows this many seconds more.
-    """
-
-    pace: float = 1.0
-    claims: int = 1
-    old: bool = False
-    rate: float = 1.0
-    offset: float = 0.0
-
-
-@dataclass
-class Share:
-    """Training on a lease: done at a time, if nothing stops it."""
-
-    lease: Lease
-    done_at: float
-
-
-@dataclass
-class Crash:
-    """The process dies right before or after it carries out its next effect of a kind."""
-
-    kind: str
-    after: bool
-    down: float | None
-
-
-class Process:
-    """A running node of a member. Two of one name are clones.
-
-    Args:
-        world: Where it runs.
-        name: Its peer id.
-        seated: Whether its admission has a seat.
-        chain: What is on its disk.
-    """
-
-    def __init__(self, world: "World", name: str, seated: bool, chain: list[Certified]) -> None:
-        self.world, self.name, self.seated = world, name, seated
-        self.disk = Disk(list(chain), chain[0].value.base)
-        self.habits = Habits()
-        self.state: State | None = None
-        self.alive = self.paused = self.refuses = False
-        self.silent = False
-        self.life = 0
-        self.sent = 0
-        self.sending_until = 0.0
-        self.busy_until = 0.0
-        self.unfinished: list[Effect] = []
-        self.backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self.said: dict[type[Any], Sealed[Any]] = {}
-        self.told: dict[str, dict[type[Any], tuple[float, float]]] = {}
-        self.places: dict[str, tuple[int, int, int] | None] = {}
-        self.promising = Promising(self._save, self._say, lambda error: None)
-        self.known: dict[str, float] = {}
-        self.dead: set[str] = set()
-        self.share: Share | None = None
-        self.gives: tuple[int, Contribution] | None = None
-        self.reducing: Reducing | None = None
-        self.draining = self.left = False
-        self.drain_until = 0.0
-        self.crash: Crash | None = None
-        self.disturbed = 0.0
-        self._asked = -1.0
-        self._answered: dict[str, float] = {}
-        self._repeat_at = 0.0
-        self._inbox: list[Event] = []
-        self._working = False
-        self._applying = False
-
-    # ---- life
-
-    def boot_up(self, boot: bytes = b"") -> None:
-        """Start: find chain and state, then take part."""
-        self.boot = boot or self.world.random.randbytes(16)
-        self.alive, self.paused, self.refuses = True, False, False
-        self.life += 1
-        self.state, self.share, self.gives, self.reducing = None, None, None, None
-        self.said, self.known, self.dead, self.backlog = {}, {}, set(), []
-        self.promising = Promising(self._save, self._say, lambda error: None)
-        self.unfinished = []
-        self.told, self.places = {}, {}
-        self._answered, self._inbox, self._working, self._applying = {}, [], False, False
-        self.draining = False
-        self.busy_until = self.sending_until = self.world.now
-        self.later(0.01 + 0.05 * self.world.random.random(), self._begin)
-
-    def kill(self, *, refuses: bool = True) -> None:
-        """As ``kill -9``; with ``refuses`` its port refuses connections from then on, else its machine is silent."""
-        self.alive, self.refuses = False, refuses
-        self.life += 1
-        self.state, self.reducing = None, None
-        self.disturbed = self.world.now
-        self.world.troubled = True
-
-    def wipe(self) -> None:
-        """Lose everything on disk."""
-        self.disk = Disk([self.world.start], self.world.start.value.base)
-
-    def pause(self) -> None:
-        """As ``kill -STOP``."""
-        self.paused = self.world.troubled = True
-        self.disturbed = self.world.now
-
-    def resume(self) -> None:
-        """As ``kill -CONT``: what came meanwhile is there at once."""
-        if not self.paused:
-            return
-        self.paused = False
-        self.disturbed = self.world.now
-        unfinished, self.unfinished = self.unfinished, []
-        for effect in unfinished:
-            self._go_on(self.life, effect)
-        backlog, self.backlog = self.backlog, []
-        for action, args in backlog:
-            self.later(0.0, action, *args)
-
-    def later(self, delay: float, action: Callable[..., None], *args: Any) -> None:
-        """Let this process do something, if it still runs then."""
-        self.world.at(self.world.now + delay, self._fire, self.life, action, args)
-
-    def _fire(self, life: int, action: Callable[..., None], args: tuple[Any, ...]) -> None:
-        if self.life != life or not self.alive:
-            return
-        if self.paused:
-            self.backlog.append((action, args))
-        elif self.busy_until > self.world.now:
-            self.world.at(self.busy_until, self._fire, life, action, args)
-        else:
-            action(*args)
-
-    def _go_on(self, life: int, effect: Effect) -> None:
-        """Carry out an effect that had to wait for the disk."""
-        if self.life == life and self.alive:
-            if self.paused:
-                self.unfinished.append(effect)
-            else:
-                self._carry_out(effect)
-
-    @property
-    def clock(self) -> float:
-        """Its monotonic clock."""
-        return self.world.now * self.habits.rate + self.habits.offset
-
-    @property
-    def tip(self) -> Certified:
-        """The last certified value on its disk."""
-        return self.disk.chain[-1]
+class Process(Keeping):
+    """A running node of a member. Two of one name are clones."""
 
     def _begin(self) -> None:
         """Ask everyone in reach for the chain, then begin where it ends."""
         reached = [p for p in self._near() if p.name != self.name]
         for other in {p.tip.digest: p for p in reached}.values():
-            self.take_chain(other.disk.chain)
+            self.take_chain(other.shown())
         alone = len(self.disk.chain) == 1
         if alone and self.world.newest > (0, -1) and not any(len(p.disk.chain) > 1 for p in reached):
             self.later(0.5, self._begin)  # the run is under way, and nobody here has anything of it
@@ -252,17 +67,27 @@ class Process:
         if not self._restore(reached):
             self.later(0.5, self._begin)
             return
+        self.started = int(self.world.now * 1000)
         self.state = recover(
             self.name, self.world.rules, self.world.shape.timing, boot=self.boot, tip=self.tip,
-            started=int(self.world.now * 1000),
+            started=self.started,
             beacon_key=blake3(b"secret of " + self.name.encode()).digest(),
             admission=admission_of(self.name, self.seated), promise=self.disk.promise, now=self.clock,
+            rival=self.disk.rival, since=self._since_promise(), frozen=self.disk.frozen,
         )  # fmt: skip
+        if self.state.contribution is not None and self.state.lease is not None:
+            self.gives = (self.state.lease.start, self.state.contribution)
         if self.disk.promise is None and not self.state.abstains:
             self.promising.persist(persist(self.state))
         self.later(0.05, self._ready)
         self.later(self.world.tick_of(self) * self.world.random.random(), self._tick)
         self._train()
+
+    def _since_promise(self) -> list[Value]:
+        """What was certified from the round of the promise on."""
+        promise = self.disk.promise
+        place = (0, -1) if promise is None else (promise.epoch, promise.round)
+        return [c.value for c in self.disk.chain if (c.value.epoch, c.value.round) >= place]
 
     # ---- the machine
 
@@ -300,7 +125,7 @@ class Process:
 
     def _carry_out(self, effect: Effect) -> None:
         crash = self.crash
-        if crash is not None and crash.kind == _kind(effect):
+        if crash is not None and crash.kind == kind_of(effect):
             self.crash = None
             if crash.after:
                 self._do(effect)
@@ -322,14 +147,18 @@ class Process:
                 self._fetch(value, 0)
             case Commit(certified, _):
                 self._commit(certified)
-            case Renew(certified):
-                self._renew(certified)
+            case Renew(certified, behind):
+                self._renew(certified, behind)
             case Answer(peer, epoch, round_number):
                 self._answer(peer, epoch, round_number)
             case CatchUp(peer):
                 self.ask(peer)
             case Resync(base):
                 self._resync(base)
+            case Halt(_, rival):
+                self._halt(rival)
+            case Stop():
+                self.kill()
             case _:
                 pass
 
@@ -410,101 +239,6 @@ class Process:
         if self.state is not None:
             self.feed(event)
 
-    def show(self, to: "Process", certified: list[Certified], has: bytes = b"") -> None:
-        """Send certified values to a process that has the value of digest ``has``."""
-        for one in certified:
-            size = self.world.size_of(one, as_delta=one.value.previous == has)
-            self.world.send(self, to, size, to.decided, one, self)
-            has = one.digest
-
-    def spread(self, before: Certified, certified: Certified) -> None:
-        """Pass a decided value on to this member's part of its tree."""
-        if (certified.value.epoch, certified.value.round) < self.world.newest:
-            return  # most others are further already
-        spread = self.world.spread_of(before, certified)
-        for place in spread.of(self.name):
-            self._give(spread, place, certified)
-
-    def _give(self, spread: routing.Spread, place: int, certified: Certified) -> None:
-        name = spread.order[place]
-        near = [p for p in self.world.named.get(name, ()) if name != self.name and self.world.linked(self, p)]
-        if near and name not in self.dead:
-            for process in near:
-                self.show(process, [certified], certified.value.previous)
-            return
-        for below in spread.children(place):
-            self._give(spread, below, certified)
-
-    def decided(self, certified: Certified, by: "Process") -> None:
-        """Someone showed a certified value; it is verified, and then an event."""
-        state = self.state
-        if state is None:
-            return
-        value = certified.value
-        if value.previous != state.tip.digest and not certified.start:
-            if (value.epoch, value.round) > (state.epoch, state.round):
-                self.ask(by.name)
-            return
-        if certified.start:
-            if value.epoch > state.epoch and self._stands_on(value):
-                self.feed(ResetCame(certified))
-        else:
-            try:
-                read = self.world.verified(state.tip, certified)
-            except NodeError:
-                return
-            self.feed(Decision(read))
-
-    def _stands_on(self, reset: Value) -> bool:
-        """Whether a reset goes on from a value that this process has."""
-        return any(c.digest == reset.previous for c in self.disk.chain if c.value.round == reset.round)
-
-    def after(self, epoch: int, round_number: int) -> list[Certified]:
-        """Certified values after a place, as its disk has them."""
-        place = (epoch, round_number)
-        return [c for c in self.disk.chain if (c.value.epoch, c.value.round) > place]
-
-    def _answer(self, peer: str, epoch: int, round_number: int) -> None:
-        now = self.world.now
-        if now - self._answered.get(peer, -1.0) < 1.0:
-            return
-        self._answered[peer] = now
-        for process in self.world.named.get(peer, ()):
-            self.show(process, self.after(epoch, round_number - 1)[:8], process.tip.digest)
-
-    def ask(self, peer: str) -> None:
-        """Ask a peer that is ahead for the certificates since."""
-        if self.world.now - self._asked < 0.2:
-            return
-        self._asked = self.world.now
-        for process in self.world.named.get(peer, ()):
-            self.world.send(self, process, _ASK_BYTES, process.asked, self)
-
-    def asked(self, by: "Process") -> None:
-        """A process asks for the values after its tip."""
-        value = by.tip.value
-        self.show(by, self.after(value.epoch, value.round)[:100], by.tip.digest)
-
-    def take_chain(self, chain: list[Certified]) -> None:
-        """Extend the chain on disk, as a node does before it begins."""
-        for certified in chain:
-            value, tip = certified.value, self.tip
-            if certified.start:
-                if value.epoch > tip.value.epoch and self._stands_on(value):
-                    self._append(certified)
-            elif value.previous == tip.digest:
-                self._append(self.world.verified(tip, certified))
-
-    def _append(self, certified: Certified) -> None:
-        chain, value = self.disk.chain, certified.value
-        if certified.start:
-            last = next(i for i, c in enumerate(chain) if c.digest == value.previous)
-            self.disk.chain = chain = chain[: last + 1]
-            if self.disk.reached > value.round + 1:
-                self.disk.reached = -1
-        chain.append(certified)
-        self.world.newest = max(self.world.newest, (value.epoch, value.round))
-
     # ---- signs of life
 
     def alive_is(self, name: str) -> None:
@@ -522,6 +256,7 @@ class Process:
         for duty in (
             self._take_time,
             self._look_around,
+            self._look_for_twins,
             self._catch_up,
             self._repeat,
             self._drain,
@@ -552,6 +287,13 @@ class Process:
                 if refused or world.now - self.known[name] > world.shape.silence:
                     self.dead.add(name)
                     self.feed(Gone(name))
+
+    def _look_for_twins(self) -> None:
+        """The directory shows a process that has the same key, sooner or later."""
+        for process in self.world.named[self.name]:
+            there = process is not self and process.state is not None and self.world.linked(self, process)
+            if there and self.world.random.random() < 0.1:
+                self.feed(TwinSeen(process.boot, process.started))
 
     def _circle(self) -> list[str]:
         """With whom this member exchanges signs of life, and who told it so far."""
@@ -608,6 +350,11 @@ class Process:
             return
         if self.share is not None and self.share.lease == lease:
             return
+        if (
+            self.trained is not None and self.trained[0] == lease
+        ):  # of another fragment: the steps are in the weights
+            self.later(0.05, self._trained, *self.trained)
+            return
         shape, spread = self.world.shape, 0.8 + 0.4 * self.world.random.random()
         samples = samples_of(lease)
         seconds = shape.train * self.habits.pace * spread * samples / shape.samples
@@ -619,11 +366,16 @@ class Process:
         if state is None or state.lease != lease or state.contribution is not None:
             return
         tokens = samples * 16 * self.habits.claims
+        norms = (1.0,) * len(self.world.rules.slot(state.round))
         named = f"{self.name} {lease.start} {samples} {self.life}".encode()
-        give = Contribution(tokens, samples, blake3(named).digest(), (1.0,) * self.world.shape.chunks)
+        give = Contribution(tokens, samples, blake3(named).digest(), norms)
         if not samples:
             give = Contribution()
         self.gives, self.share = (lease.start, give), None
+        self.trained = (lease, samples) if samples else None
+        self.disk.forgot |= self.disk.full
+        if not self.disk.full:
+            self.disk.frozen = Kept(lease, state.round, give)
         self.feed(Trained(lease.start, give))
 
     def freeze_again(self) -> None:
@@ -631,137 +383,6 @@ class Process:
         state = self.state
         if state is None or state.contribution is None:
             self.gives = None
-
-    # ---- bytes, the outer state
-
-    def has(self, chunks: list[bytes]) -> bool:
-        """Whether every chunk is here or can be fetched from someone in reach; then it is here."""
-        held = self.disk.chunks
-        lacking = [digest for digest in chunks if digest not in held]
-        if not lacking:
-            return True
-        if self.disk.full:
-            return False
-        for digest in lacking:
-            if any(digest in p.disk.chunks for p in self._near()):
-                held.add(digest)
-        return all(digest in held for digest in lacking)
-
-    def _fetch(self, data: bytes, tries: int) -> None:
-        if self.state is None:
-            return
-        try:
-            value = parse_value(data)
-        except (NodeError, ValueError) as error:
-            self.feed(Unheld(data, str(error)))
-            return
-        size = self.world.shape.chunk_bytes * len(value.chunks)
-        wait = 0.02 if not tries else 0.5
-        if any(entry.digest not in self.disk.chunks for entry in value.chunks):
-            wait += size / self.world.shape.bandwidth
-        self.later(wait, self._fetched, data, value, tries)
-
-    def _fetched(self, data: bytes, value: Value, tries: int) -> None:
-        if self.state is None:
-            return
-        if self.has([entry.digest for entry in value.chunks]):
-            self.feed(Held(data))
-        elif tries < 6:
-            self._fetch(data, tries + 1)
-        else:
-            self.feed(Unheld(data, "nobody in reach has the bytes"))
-
-    def _commit(self, certified: Certified) -> None:
-        assert self.state is not None
-        before = self.tip
-        self.said.clear()
-        self.told.clear()
-        self.promising.forget()
-        self.reducing = None
-        self._append(certified)
-        self.freeze_again()
-        self.spread(before, certified)
-        self._apply()
-        self._train()
-        if self.state.finished and self.world.judge is not None:
-            self.world.judge.finished(self)
-
-    def _renew(self, certified: Certified) -> None:
-        before = self.tip
-        self.said.clear()
-        self.told.clear()
-        self.promising.forget()
-        self.reducing = None
-        self._append(certified)
-        self.freeze_again()
-        self.spread(before, certified)
-        self._apply()
-        self._train()
-
-    def _apply(self) -> None:
-        """Bring the outer state to the tip; tried again with every tick until it is there."""
-        if self._applying or self.state is None or self.state.base is not None:
-            return
-        self._applying = True
-        self.later(0.05 + self.disk.slow, self._applied)
-
-    def _applied(self) -> None:
-        self._applying = False
-        if self.state is None or self.disk.full:
-            return
-        if self._restore(self._near()):
-            self._ready()
-
-    def _near(self) -> "Iterator[Process]":
-        """Processes in reach."""
-        return (p for p in self.world.processes if p is not self and self.world.linked(self, p))
-
-    def _restore(self, near: "Iterable[Process]") -> bool:
-        """Replay the decided rounds whose bytes can be had, else take the state of someone who has it."""
-        disk, wanted = self.disk, self.tip.value.round + 1
-        values = {c.value.round: c for c in disk.chain if not c.start}
-        while 0 <= disk.reached < wanted:
-            certified = values.get(disk.reached)
-            if certified is None or not self.has([entry.digest for entry in certified.value.chunks]):
-                break
-            if disk.base != certified.value.base:  # what is here is not what the round was trained on
-                disk.reached = -1
-                break
-            disk.base = state_after(disk.base, certified.value)
-            disk.reached += 1
-            if self.world.judge is not None:
-                self.world.judge.applied(self, certified, disk.base)
-        named = self.tip.value.base if self.tip.start else disk.base
-        if disk.reached == wanted and disk.base == named:
-            return True
-        for other in near:
-            same = other.disk.reached == wanted and other.tip.digest == self.tip.digest
-            if same and (not self.tip.start or other.disk.base == named):
-                disk.base, disk.reached = other.disk.base, wanted
-                return True
-        return False
-
-    def _resync(self, base: bytes) -> None:
-        """Take the state of one that has this base, however far both are when it has come."""
-        sources = [p for p in self.world.living() if p is not self and p.disk.base == base]
-        if sources:
-            self.later(0.5, self._resynced, sources, 0)
-
-    def _resynced(self, sources: "list[Process]", tries: int) -> None:
-        if self.state is None:
-            return
-        for other in sources:
-            same = other.disk.reached == self.disk.reached and other.tip.digest == self.tip.digest
-            if same and self.world.linked(self, other):
-                self.disk.base = other.disk.base
-                self._ready()
-                return
-        if tries < 20:
-            self.later(0.2, self._resynced, sources, tries + 1)
-
-    def _ready(self) -> None:
-        if self.state is not None and self.disk.reached == self.state.round:
-            self.feed(StateReady(self.state.round, self.disk.base))
 
     # ---- orders and leaving
 
@@ -794,17 +415,16 @@ class Process:
             for p in self.world.living()
             if p.state is not None and p.disk.reached >= state.round and self.world.hears(self, p.name)
         }
-        acknowledged = state.finished or value.stopped or state.is_quorum(have | {self.name})
+        stay = {p.name for p in self.world.living() if self.world.hears(self, p.name)} - {
+            *value.left,
+            self.name,
+        }
+        acknowledged = state.finished or (
+            not stay - have if value.stopped else state.is_quorum(have | {self.name})
+        )
         if acknowledged or self.world.now >= self.drain_until:
             self.left = True
             self.kill()
-
-
-def state_after(base: bytes, value: Value) -> bytes:
-    """The digest that stands for the outer state after a round."""
-    if not value.chunks:
-        return base
-    return blake3(b"state" + base + b"".join(entry.digest for entry in value.chunks)).digest()
 
 
 def older(body: Any) -> Any:
@@ -814,5 +434,6 @@ def older(body: Any) -> Any:
     return body
 
 
-def _kind(effect: Effect) -> str:
+def kind_of(effect: Effect) -> str:
+    """The name of an effect; of ``Say`` with the statement's."""
     return f"Say {type(effect.body).__name__}" if isinstance(effect, Say) else type(effect).__name__

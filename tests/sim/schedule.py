@@ -22,6 +22,8 @@ class Profile:
         kinds: Kinds of faults, and how often one is drawn.
         points: Which crash points are drawn.
         longest: Most seconds of one fault.
+        fragments: Into how many parts the grid may be divided.
+        coordinators: How many voters may have a coordinator that resets by itself.
     """
 
     voters: tuple[int, ...]
@@ -30,6 +32,8 @@ class Profile:
     kinds: Mapping[str, int]
     points: tuple[int, ...] = tuple(range(len(CRASH_POINTS)))
     longest: float = 12.0
+    fragments: tuple[int, ...] = (1,)
+    coordinators: tuple[int, ...] = (0,)
 
 
 EVERYTHING = Profile(
@@ -38,9 +42,11 @@ EVERYTHING = Profile(
     faults=(3, 13),
     kinds={
         "kill": 10, "vanish": 4, "wipe": 3, "crash": 16, "stop": 8, "split": 14, "deaf": 6, "rough": 6, "slow disk": 3,
-        "full disk": 3, "slow": 2, "greedy": 1, "old": 1, "skew": 2, "drain": 3, "join": 4, "diverge": 2,
-        "reset": 2, "ban": 2, "kick": 1, "unseat": 1, "pause": 2, "parameter": 1,
+        "full disk": 3, "slow": 2, "greedy": 2, "old": 2, "skew": 2, "drain": 3, "join": 4, "diverge": 2, "clone": 2,
+        "reset": 3, "rivals": 2, "ban": 2, "kick": 1, "unseat": 1, "pause": 2, "parameter": 1,
     },
+    fragments=(1, 1, 2, 3),
+    coordinators=(0, 1, 2),
 )  # fmt: skip
 """Every kind of fault."""
 
@@ -99,7 +105,12 @@ def draw(seed: int, profile: Profile | None = None) -> Schedule:
     rng = random.Random(f"schedule {seed}")
     voters, others = rng.choice(profile.voters), rng.choice(profile.others)
     shape = Shape(
-        voters=voters, others=others, latency=rng.choice((0.01, 0.03, 0.1)), train=rng.choice((0.8, 1.5, 2.5))
+        voters=voters,
+        others=others,
+        latency=rng.choice((0.01, 0.03, 0.1)),
+        train=rng.choice((0.8, 1.5, 2.5)),
+        fragments=rng.choice(profile.fragments),
+        coordinators=min(rng.choice(profile.coordinators), voters),
     )
     seats = [f"v{i:02}" for i in range(voters)]
     names = seats + [f"w{i:03}" for i in range(others)]
@@ -116,9 +127,11 @@ def _draw(rng: random.Random, profile: Profile, seats: list[str], names: list[st
         number = float(rng.choice(profile.points))
     elif kind == "split":
         who = tuple(name for name in names if rng.random() < 0.5) or who
-    elif kind in ("deaf", "ban", "kick", "unseat", "pause", "parameter"):
+    elif kind in ("deaf", "rivals", "ban", "kick", "unseat", "pause", "parameter"):
         one, other = rng.sample(names, 2)
         who, number = (one, other), float(rng.randrange(3)) if kind == "parameter" else 0.0
+    elif kind == "reset":
+        number = float(rng.randrange(3))
     elif kind == "rough":
         number = rng.uniform(0.05, 0.5)
     elif kind == "slow disk":

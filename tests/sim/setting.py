@@ -26,6 +26,7 @@ TIMING = Timing(
     attempt=timedelta(seconds=4),
     longest=timedelta(seconds=40),
     grace=timedelta(milliseconds=500),
+    lost=timedelta(seconds=10),
 )
 
 
@@ -46,6 +47,8 @@ class Shape:
         silence: Seconds after which a silent peer is believed dead.
         drain: Most seconds that a leaver stays.
         ghost_rounds: Values for which a newcomer only follows.
+        fragments: Parts of the grid that take turns.
+        coordinators: At so many of the first voters there is a coordinator that resets by itself.
         tick: Seconds between two ticks of a member with a seat.
         slow_tick: ... and of one without.
         timing: Deadlines of the machine.
@@ -63,6 +66,8 @@ class Shape:
     silence: float = 5.0
     drain: float = 40.0
     ghost_rounds: int = 0
+    fragments: int = 1
+    coordinators: int = 0
     tick: float = 0.5
     slow_tick: float = 0.5
     timing: Timing = TIMING
@@ -149,5 +154,6 @@ def rules_of(shape: Shape, opened: Opened) -> Rules:
         check_evidence=lambda raw: evidence.check(
             decode(Evidence, raw), lambda statement: unseal(statement, run=RUN, verifier=keyed_verify)
         ),
+        fragments=shape.fragments,
         accepts=lambda name, text: name == "round.inner_steps" and text in ("", "2", "6"),
     )

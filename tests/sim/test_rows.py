@@ -1,5 +1,9 @@
 """Rows of docs/failure-modes.md that need many members, and schedules that no real network would give."""
 
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,7 +13,7 @@ from diloco.rounds.statements import Vote
 from tests.sim.judge import Judge
 from tests.sim.process import Process
 from tests.sim.scenes import Steering
-from tests.sim.setting import Shape
+from tests.sim.setting import TIMING, Shape
 from tests.sim.world import World
 
 
@@ -84,6 +88,7 @@ def test_members_that_start_apart_and_hear_late_are_in_nearly_every_round(seed: 
 def test_a_leader_that_certifies_alone_and_sleeps_follows_when_it_wakes(seed: int) -> None:
     judge = Steering()
     world = World(Shape(voters=5), seed, judge)
+    first = (0, world.start.digest, 0)
 
     def only_the_leader_hears_votes(process: Process, body: Any) -> None:
         if isinstance(body, Vote):
@@ -92,7 +97,7 @@ def test_a_leader_that_certifies_alone_and_sleeps_follows_when_it_wakes(seed: in
             process.hearers = lambda: set() if process.name == leader else {leader}  # type: ignore[method-assign]
 
     judge.before = only_the_leader_hears_votes
-    assert world.run(until=60.0, when=lambda: (0, 0) in judge.decided)
+    assert world.run(until=60.0, when=lambda: first in judge.decided)
     (leader,) = [p for p in world.processes if p.tip.value.round == 0]
     leader.pause()
     judge.before = lambda process, body: None
@@ -100,7 +105,7 @@ def test_a_leader_that_certifies_alone_and_sleeps_follows_when_it_wakes(seed: in
         vars(process).pop("hearers", None)
     others = [p for p in world.processes if p is not leader]
     assert world.run(until=120.0, when=lambda: all(p.tip.value.round >= 0 for p in others))
-    assert {p.disk.chain[1].digest for p in others} == {judge.decided[0, 0]}
+    assert {p.disk.chain[1].digest for p in others} == {judge.decided[first]}
     leader.resume()
     goal = world.newest[1] + 2
     assert world.run(until=200.0, when=lambda: all(p.tip.value.round >= goal for p in world.processes))
@@ -137,3 +142,85 @@ def test_all_members_that_drain_in_one_second_stop_cleanly(seed: int) -> None:
     assert world.run(until=world.now + 30.0, when=lambda: all(p.left for p in world.processes))
     tips = {p.tip.digest for p in world.processes}
     assert len(tips) <= 2, "who left first may lack the last value"
+
+
+@pytest.mark.failure_mode(33)
+@pytest.mark.parametrize("count", (2, 5))
+def test_a_coordinator_that_is_cut_off_resets_by_itself_with_a_third_of_the_voters_only(count: int) -> None:
+    world = begun(Shape(voters=12, coordinators=1), seed=count)
+    cut_off, others = world.processes[:count], world.processes[count:]
+    world.troubled = True
+    world.links.cut(ways(cut_off, others))
+    for process in world.processes:
+        process.disturbed = float("inf")
+    world.run(until=world.now + 60.0)
+    epochs = {p.name: p.tip.value.epoch for p in world.processes}
+    assert {epochs[p.name] for p in others} == {0} and {epochs[p.name] for p in cut_off} == {int(count == 5)}
+    world.links.calm()
+    goal = world.newest[1] + 3
+
+    def together() -> bool:
+        return (
+            len({p.tip.digest for p in world.processes}) == 1 and world.processes[0].tip.value.round >= goal
+        )
+
+    assert world.run(until=world.now + 200.0, when=together)
+    assert world.processes[0].tip.value.epoch == int(count == 5)
+
+
+@pytest.mark.failure_mode(21)
+def test_a_voter_that_lives_and_is_never_ready_is_waited_for_twice_and_no_more_until_it_contributes() -> None:
+    floor = 10.0
+    world = begun(Shape(voters=4, timing=replace(TIMING, floor=timedelta(seconds=floor))), seed=3)
+    stuck = world.processes[3]
+    stuck.habits.pace, stuck.disturbed = 1e9, float("inf")
+
+    def decided(goal: int) -> bool:
+        return world.newest[1] >= goal
+
+    def waited(rounds: int) -> int:
+        """In how many rounds somebody was waited for."""
+        times = [world.now]
+        for goal in range(world.newest[1] + 1, world.newest[1] + 1 + rounds):
+            assert world.run(until=world.now + 100.0, when=partial(decided, goal))
+            times.append(world.now)
+        return sum(later - earlier > floor for earlier, later in pairwise(times))
+
+    waited(1)  # that it may have trained for already
+    assert waited(12) == 2
+    stuck.habits.pace, stuck.share = 1.3, None
+    stuck._train()
+    assert waited(6) == 0
+    assert stuck.name in {entry.peer for entry in world.processes[0].tip.value.roster}
+    stuck.habits.pace = 1e9
+    assert waited(8) == 2, "who has contributed is waited for again"
+
+
+@pytest.mark.failure_mode(32)
+@pytest.mark.parametrize("seed", range(4))
+def test_who_comes_back_after_another_process_voted_with_its_key_keeps_to_that_vote(seed: int) -> None:
+    """The other one had an empty disk, and was listed; it dies right after a vote that nobody heard."""
+    judge = Steering()
+    world = begun(Shape(voters=3), seed, judge)
+    first = world.processes[0]
+    first.kill()
+    other = world.add(first.name, seated=True)
+    everyone = ways(world.processes, world.processes)
+
+    def unheard(process: Process, body: Any) -> None:
+        if process is other and isinstance(body, Vote) and not world.links.cuts:
+            world.links.cut(everyone)
+
+    judge.before = unheard
+    assert world.run(until=world.now + 60.0, when=lambda: bool(world.links.cuts))
+    number = other.tip.value.round + 1
+    world.run(until=world.now + 1.0)
+    other.kill()
+    other.left = True
+    first.boot_up()
+    world.links.calm()
+    judge.before = lambda process, body: None
+    goal = number + 3
+    assert world.run(until=world.now + 200.0, when=lambda: first.tip.value.round >= goal)
+    listed = [c.value.round for c in first.disk.chain for boot in c.value.boots if boot.peer == first.name]
+    assert len(listed) == 3 and listed[-1] >= number, "at the start, the other one, and then this one anew"

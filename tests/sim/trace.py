@@ -58,7 +58,7 @@ def _words(body: Any) -> str:
         return f"Vote {body.value.hex()[:4]}"
     if isinstance(body, Proposal):
         return f"Proposal of {len(body.readys)}"
-    return f"{type(body).__name__} {body.reason}"
+    return f"{type(body).__name__} {getattr(body, 'reason', '')}"
 
 
 def _value(value: Value) -> str:

@@ -10,13 +10,15 @@ from blake3 import blake3
 from diloco.rounds import founding, routing
 from diloco.rounds.certificate import Certified, certify
 from diloco.rounds.delta import encode_delta
+from diloco.rounds.proofs import Proofs
 from diloco.rounds.records import Start
 from diloco.rounds.statements import Vote
 from diloco.rounds.values import Decided, Value, value_digest
 from protocol.messages import encode
-from tests.sim.operator import Operator
-from tests.sim.process import Crash, Process
-from tests.sim.setting import OPERATOR, Opened, Shape, rules_of, says
+from tests.sim.disk import Crash
+from tests.sim.operator import Coordinator, Operator
+from tests.sim.process import Process
+from tests.sim.setting import OPERATOR, RUN, Opened, Shape, keyed_verify, rules_of, says
 
 if TYPE_CHECKING:
     from tests.sim.judge import Judge
@@ -82,7 +84,7 @@ class World:
         self.events = 0
         self.bytes_said: dict[str, int] = {}
         self.statements = 0
-        self.troubled = False
+        self.troubled = self.wiped = False
         self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._counter = 0
         self.processes: list[Process] = []
@@ -94,7 +96,10 @@ class World:
         self._circles: dict[tuple[bytes, int], dict[str, set[str]]] = {}
         self._verified: dict[tuple[bytes, int, tuple[bytes, ...]], Certified] = {}
         self.repeat_after = max(2.0, shape.timing.attempt.total_seconds() / 8)
+        self.proofs = Proofs(RUN, OPERATOR, INITIAL, keyed_verify)
         self.operator = Operator(self)
+        self.delegates = (Operator(self, 1), Operator(self, 2))
+        self.coordinators = [Coordinator(self, f"v{i:02}", i + 1) for i in range(shape.coordinators)]
         seated = {f"v{i:02}": True for i in range(shape.voters)}
         loose = {f"w{i:03}": False for i in range(shape.others)}
         boots = {name: self.random.randbytes(16) for name in seated}
@@ -215,6 +220,16 @@ class World:
             return False
         return any(p.alive and not p.paused and p.state is not None for p in self.named[name])
 
+    def reached_by_anyone_from(self, process: Process) -> set[str]:
+        """Names of the processes whose directory record comes to one: over whichever others there are between."""
+        found, fresh = [process], [process]
+        while fresh:
+            here = fresh.pop()
+            new = [p for p in self.living() if p not in found and self.linked(here, p)]
+            found += new
+            fresh += new
+        return {p.name for p in found}
+
     def send(self, sender: Process, to: Process, size: int, action: Callable[..., None], *args: Any) -> None:
         """Carry a message: ``size`` bytes over the sender's link, then the latency of the way."""
         links, random = self.links, self.random.random
@@ -253,12 +268,16 @@ class World:
         return not first.state.is_quorum({p.name for p in up if p.state is not None and not p.state.abstains})
 
     def mend(self) -> None:
-        """All faults end: links are whole, disks have room, who is down starts, who is stopped goes on."""
+        """All faults end: links are whole, disks have room, clones are off, who is down or stopped goes on."""
         self.links.calm()
+        for process in self.processes:
+            if process is not self.named[process.name][0]:
+                process.kill()
+                process.left = True
         for process in self.processes:
             process.crash = None
             process.disk.slow, process.disk.full = 0.0, False
             process.habits.pace = 1.0
-            if not process.alive and not process.left and process is self.named[process.name][0]:
+            if not process.alive and not process.left:
                 process.boot_up()
             process.resume()

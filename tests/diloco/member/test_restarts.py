@@ -52,6 +52,37 @@ async def test_a_swarm_stopped_after_its_votes_decides_what_was_voted_for(tmp_pa
         crowd.check_books()
 
 
+@pytest.mark.failure_mode(14)
+@pytest.mark.parametrize("damage", ["", "flipped", "cut", "empty", "longer"])
+async def test_a_member_that_restarts_offers_what_it_had_frozen_and_trains_nothing_twice(
+    tmp_path: Path, damage: str
+) -> None:
+    async with fleet(tmp_path, 3, heavy_tailed, tiny_genesis(rounds=4)) as crowd:
+        victim = crowd.posts[2]
+        victim.on("contribution.frozen", victim.die, round=1)
+        await crowd.until(lambda: victim.killed)
+        (begun,) = [event["start"] for event in victim.of("train.begin") if event["round"] == 1]
+        path = victim.folder / "contribution.bin"
+        data = bytearray(path.read_bytes())
+        data[-40] ^= 1
+        damaged = {
+            "flipped": bytes(data),
+            "cut": bytes(data[:-8]),
+            "empty": b"",
+            "longer": bytes(data) + b"x",
+        }
+        if damage:
+            path.write_bytes(damaged[damage])
+        await victim.restart()
+        await crowd.all_finished()
+        crowd.check_equal()
+        crowd.check_books()
+        again = [event for event in victim.of("train.begin") if event["start"] == begun]
+        assert len(again) == (2 if damage else 1)
+        assert len(victim.of("contribution.kept")) == (not damage)
+        assert any(e.peer == victim.peer for c in crowd.chain()[2:4] for e in c.value.roster)
+
+
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty"])
 async def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path: Path, damage: str) -> None:
     async with fleet(tmp_path, 2, heavy_tailed, tiny_genesis(rounds=6)) as crowd:

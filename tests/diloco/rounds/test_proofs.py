@@ -8,9 +8,9 @@ from diloco.member.admission import seats
 from diloco.member.setting import rules_of
 from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
-from diloco.rounds.proofs import Proofs
+from diloco.rounds.proofs import Adoption, Proofs
 from diloco.rounds.records import Reset, Start
-from diloco.rounds.values import Value, value_digest
+from diloco.rounds.values import Decided, Value, value_digest
 from protocol.delegation import Delegation
 from protocol.envelope import seal
 from protocol.errors import Code, NodeError
@@ -45,7 +45,7 @@ def signed(value: Value, root: bool = False) -> bytes:
 
 
 def read(tip: Certified, raw: bytes) -> Certified:
-    return PROOFS.reset(tip, raw, lambda number: start())
+    return PROOFS.reset(tip, raw, lambda number: [start()])
 
 
 def test_a_delegate_ends_one_epoch_after_another() -> None:
@@ -69,3 +69,29 @@ def test_a_delegate_names_the_beginning_of_the_epoch_that_it_ends() -> None:
     first = read(start(), signed(after(start())))
     with pytest.raises(NodeError, match="only the root key"):
         read(first, signed(replace(after(first), origin=start().digest)))
+
+
+def test_the_other_side_of_two_resets_is_followed_once_the_root_key_went_on_there() -> None:
+    mine = read(start(), signed(after(start(), b"m")))
+    theirs = read(start(), signed(after(start(), b"t")))
+    delegates = read(theirs, signed(after(theirs)))
+    roots = read(delegates, signed(after(delegates), root=True))
+
+    def adopt(*links: Certified) -> Adoption:
+        adoption = Adoption(PROOFS, start(), mine.value.epoch, lambda number: [start()])
+        for link in links:
+            adoption.take(Decided(value=link.data, start=link.start))
+        return adoption
+
+    assert not adopt(theirs, delegates).whole, "a delegate does not decide between two resets"
+    whole = adopt(theirs, delegates, roots)
+    assert whole.whole and whole.found == [theirs, delegates, roots]
+
+
+def test_a_reset_may_follow_a_reset_after_which_others_have_decided_more() -> None:
+    first = read(start(), signed(after(start())))
+    value = replace(after(first), epoch=1, round=0, begins=False, origin=first.digest, previous=first.digest)
+    data = encode(value)
+    decided = Certified(value, data, value_digest(data))
+    second = PROOFS.reset(decided, signed(after(first)), lambda number: [start(), first])
+    assert second.value.previous == first.digest

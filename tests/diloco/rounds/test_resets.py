@@ -7,6 +7,7 @@ import pytest
 
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Arrived, Decision, RivalCame, TwinSeen
+from diloco.rounds.rescue import seats_of
 from diloco.rounds.statements import AskReset
 from diloco.rounds.values import value_digest
 from diloco.rounds.waiting import waiting
@@ -192,6 +193,17 @@ def test_ones_own_ready_of_an_earlier_life_is_no_clone() -> None:
     swarm.run(until=600)
     assert all(node.state.finished for node in swarm.nodes.values())
     assert len(swarm.live()) == 5
+
+
+def test_where_nobody_present_has_a_seat_those_that_vote_yet_go_on() -> None:
+    value = lost_quorum().nodes["anna"].state.value
+    present = {"anna": True, "bert": True, "zoe": False}
+    assert seats_of(value, present) == present
+    assert seats_of(replace(value, banned=("bert",)), present) == {"anna": True, "zoe": False}
+    assert seats_of(replace(value, unseated=("anna",), seated=("zoe",)), present) == {
+        "anna": False, "bert": True, "zoe": True,
+    }  # fmt: skip
+    assert seats_of(replace(value, unseated=("anna", "bert")), present) == present
 
 
 def test_a_wish_of_a_stranger_is_not_kept() -> None:
