@@ -87,6 +87,10 @@ class Code(StrEnum):
     SHC_ACCESS = "E-SHC-007"
     SHC_ENCODING = "E-SHC-020"
     SHC_TENSORS = "E-SHC-021"
+    # reinforcement learning
+    RL_ENVIRONMENT = "E-RL-010"
+    RL_ENVIRONMENT_FAILED = "E-RL-011"
+    RL_TRANSCRIPT = "E-RL-012"
     # the machine
     SYS_MEMORY = "E-SYS-001"
     SYS_DISK = "E-SYS-002"
@@ -351,6 +355,21 @@ CATALOGUE: dict[Code, Entry] = {
         False,
         "A safetensors file has an index that is wrong",
         "Write the file again with the safetensors library, or take it from elsewhere.",
+    ),
+    Code.RL_ENVIRONMENT: Entry(
+        False,
+        "An environment cannot be used",
+        "Install or correct the package, or the settings, that the message names.",
+    ),
+    Code.RL_ENVIRONMENT_FAILED: Entry(
+        True,
+        "An environment failed on a task",
+        "Nothing, if it happens once: the work is given up and leased again. Else correct the environment.",
+    ),
+    Code.RL_TRANSCRIPT: Entry(
+        False,
+        "A transcript is not what the environment said",
+        "Update the worker: its environment, its tokenizer or its template is not that of the run.",
     ),
     Code.SYS_MEMORY: Entry(False, "Not enough memory", "Use fewer nodes or a smaller model, or free memory."),
     Code.SYS_DISK: Entry(False, "Not enough disk space", "Free space, or use a --dir on another disk."),
