@@ -90,7 +90,8 @@ class Provenance:
         schema: Of the file.
         run: The run.
         worker: Who made the rollouts, and signs.
-        counter: The worker's own count of leases, answered or abandoned, from 0; each file answers one lease.
+        trainer: Who leased the work.
+        counter: The number of that lease, from 0 for each trainer and worker; a file answers one lease.
         version: The policy version that the work was leased for.
         weights: Digest of that version's weights.
         beacon: The beacon of that version, from which seeds are derived.
@@ -103,6 +104,7 @@ class Provenance:
     schema: int
     run: RunId
     worker: PeerId
+    trainer: PeerId
     counter: int
     version: int
     weights: Digest
