@@ -96,6 +96,11 @@ class Code(StrEnum):
     RL_ENVIRONMENT = "E-RL-010"
     RL_ENVIRONMENT_FAILED = "E-RL-011"
     RL_TRANSCRIPT = "E-RL-012"
+    RL_REQUEST = "E-RL-020"
+    RL_BUSY = "E-RL-021"
+    RL_GONE = "E-RL-022"
+    RL_WEIGHTS = "E-RL-023"
+    RL_ENGINE = "E-RL-024"
     RL_PROVENANCE = "E-RL-070"
     RL_WINDOW = "E-RL-071"
     RL_GROUP = "E-RL-072"
@@ -390,6 +395,27 @@ CATALOGUE: dict[Code, Entry] = {
         False,
         "A transcript is not what the environment said",
         "Update the worker: its environment, its tokenizer or its template is not that of the run.",
+    ),
+    Code.RL_REQUEST: Entry(
+        False, "The engine cannot serve a request", "Ask for what the message says is possible."
+    ),
+    Code.RL_BUSY: Entry(
+        True,
+        "The engine has no place for another request",
+        "Ask again later, or start the engine with more places.",
+    ),
+    Code.RL_GONE: Entry(
+        False,
+        "A conversation's weights are gone",
+        "Nothing: the rollout is abandoned and its work is leased again.",
+    ),
+    Code.RL_WEIGHTS: Entry(
+        True,
+        "The engine cannot take weights",
+        "Fetch the version again; the engine goes on with what it has.",
+    ),
+    Code.RL_ENGINE: Entry(
+        True, "The engine does not answer", "Look at its log: whoever started it starts it again."
     ),
     Code.RL_FILE_UNREADABLE: Entry(
         False,
