@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from rl.training.settings import LossSection
+from rl.training.settings import ObjectiveSection
 
 Tensor = torch.Tensor
 
@@ -37,7 +37,9 @@ def log_ratio(logprobs: Tensor, behaviour: Tensor) -> Tensor:
     return (logprobs - behaviour).clamp(-_LARGEST, _LARGEST)
 
 
-def two_sided_clip(logprobs: Tensor, behaviour: Tensor, advantages: Tensor, settings: LossSection) -> TokenLoss:
+def two_sided_clip(
+    logprobs: Tensor, behaviour: Tensor, advantages: Tensor, settings: ObjectiveSection
+) -> TokenLoss:
     """GRPO with a bound for negative advantages as well (INTELLECT-2, section 3.4).
 
     Minus the smaller of min(ratio, delta) · advantage and clip(ratio, 1 - epsilon, 1 + epsilon) · advantage.
@@ -50,19 +52,21 @@ def two_sided_clip(logprobs: Tensor, behaviour: Tensor, advantages: Tensor, sett
     return TokenLoss(values, too_good | too_bad)
 
 
-def icepop(logprobs: Tensor, behaviour: Tensor, advantages: Tensor, settings: LossSection) -> TokenLoss:
+def icepop(logprobs: Tensor, behaviour: Tensor, advantages: Tensor, settings: ObjectiveSection) -> TokenLoss:
     """Importance sampling that leaves out tokens whose ratio is below alpha or above beta (IcePop, Ling 2025)."""
     ratio = log_ratio(logprobs, behaviour).exp()
     kept = (ratio >= settings.alpha) & (ratio <= settings.beta)
     return TokenLoss(-torch.where(kept, ratio, 0.0) * advantages, ~kept)
 
 
-def policy_gradient(logprobs: Tensor, behaviour: Tensor, advantages: Tensor, settings: LossSection) -> TokenLoss:
+def policy_gradient(
+    logprobs: Tensor, behaviour: Tensor, advantages: Tensor, settings: ObjectiveSection
+) -> TokenLoss:
     """REINFORCE (Williams 1992); the group's mean is the baseline, and is in the advantages already."""
     return TokenLoss(-logprobs * advantages, torch.zeros_like(logprobs, dtype=torch.bool))
 
 
-LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor, LossSection], TokenLoss]] = {
+LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor, ObjectiveSection], TokenLoss]] = {
     "two-sided-clip": two_sided_clip,
     "icepop": icepop,
     "policy-gradient": policy_gradient,
@@ -106,7 +110,7 @@ def measure(
     behaviour: Tensor,
     advantages: Tensor,
     reference: Tensor | None,
-    settings: LossSection,
+    settings: ObjectiveSection,
 ) -> Measured:
     """The loss of the sampled tokens of a micro-batch, with penalties.
 

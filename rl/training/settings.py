@@ -7,11 +7,11 @@ from pydantic import Field
 from diloco.config import Section
 
 
-class LossSection(Section):
+class ObjectiveSection(Section):
     """The objective of a policy: which loss, what keeps it near a reference, what keeps it from certainty."""
 
     loss: Literal["two-sided-clip", "icepop", "policy-gradient"] = "two-sided-clip"
-    """Loss of one sampled token: GRPO with a ratio clipped on both sides, importance sampling with a mask, or REINFORCE."""
+    """Loss of one sampled token: GRPO with a ratio clipped on both sides, importance sampling with a mask, REINFORCE."""
     advantage: Literal["standardised", "centred"] = "standardised"
     """A reward minus its group's mean, divided by the group's standard deviation or not."""
     epsilon: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
@@ -30,3 +30,5 @@ class LossSection(Section):
     """Weight of the mean entropy, which the loss rewards."""
     temperature: Annotated[float, Field(gt=0.0, le=10.0)] = 1.0
     """The temperature that rollouts are sampled with: logits are divided by it on both sides of a ratio."""
+    pass_tokens: Annotated[int, Field(ge=1, le=2**24)] = 4096
+    """Tokens of one forward and backward pass of a worker, in whole packed rows and at least one."""

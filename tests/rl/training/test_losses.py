@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rl.training.losses import LOSSES, PEAKS, SUMS, Measured, TokenLoss, divergence, measure
-from rl.training.settings import LossSection
+from rl.training.settings import ObjectiveSection
 
 ALL = sorted(LOSSES)
 
@@ -18,7 +18,7 @@ def tokens(
     """The loss of tokens whose ratios are these, and the gradient of each one's log-probability."""
     behaviour = torch.full((len(ratios),), -1.0, dtype=torch.float64)
     logprobs = (behaviour + torch.tensor(ratios, dtype=torch.float64).log()).requires_grad_()
-    settings = LossSection(loss=name, **keys)  # type: ignore[arg-type]
+    settings = ObjectiveSection(loss=name, **keys)  # type: ignore[arg-type]
     loss = LOSSES[name](logprobs, behaviour, torch.tensor(advantages, dtype=torch.float64), settings)
     (gradient,) = torch.autograd.grad(loss.values.sum(), logprobs)
     return loss, gradient
@@ -26,7 +26,13 @@ def tokens(
 
 @pytest.mark.parametrize(
     ("ratio", "advantage", "loss", "gradient"),
-    [(10.0, -1.0, 4.0, 0.0), (1.5, 1.0, -1.2, 0.0), (3.0, -1.0, 3.0, 3.0), (0.5, -1.0, 0.8, 0.0), (0.5, 1.0, -0.5, -0.5)],
+    [
+        (10.0, -1.0, 4.0, 0.0),
+        (1.5, 1.0, -1.2, 0.0),
+        (3.0, -1.0, 3.0, 3.0),
+        (0.5, -1.0, 0.8, 0.0),
+        (0.5, 1.0, -0.5, -0.5),
+    ],
 )
 def test_the_two_sided_clip_at_published_points(
     ratio: float, advantage: float, loss: float, gradient: float
@@ -57,7 +63,7 @@ def test_on_policy_all_losses_have_the_gradient_of_the_policy(name: str) -> None
 
 
 def whole(logprobs: torch.Tensor, advantages: Sequence[float], **keys: object) -> Measured:
-    settings = LossSection(**keys)  # type: ignore[arg-type]
+    settings = ObjectiveSection(**keys)  # type: ignore[arg-type]
     entropy = -logprobs.detach()
     reference = torch.full_like(logprobs, -2.0).detach()
     return measure(logprobs, entropy, logprobs.detach(), torch.tensor(advantages), reference, settings)
@@ -105,7 +111,7 @@ def test_the_gradient_changes_with_the_coefficient_of_the_entropy() -> None:
         logits = torch.tensor([[2.0, 0.0, -1.0]], requires_grad=True)
         logs = torch.log_softmax(logits, -1)
         entropy = -(logs.exp() * logs).sum(-1)
-        settings = LossSection(entropy_coefficient=coefficient)
+        settings = ObjectiveSection(entropy_coefficient=coefficient)
         chosen = logs[:, 0]
         measure(chosen, entropy, chosen.detach(), torch.zeros(1), None, settings).loss.backward()
         assert logits.grad is not None
@@ -128,9 +134,11 @@ def test_without_a_sampled_token_the_loss_is_zero_and_the_gradient_finite(name: 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("apart", [-500.0, 500.0])
 @pytest.mark.parametrize("advantage", [-1.0, 1.0])
-def test_policies_that_are_worlds_apart_give_finite_numbers(name: str, apart: float, advantage: float) -> None:
+def test_policies_that_are_worlds_apart_give_finite_numbers(
+    name: str, apart: float, advantage: float
+) -> None:
     logprobs = torch.tensor([-600.0 + apart], requires_grad=True)
-    settings = LossSection(loss=name, kl_coefficient=0.1)  # type: ignore[arg-type]
+    settings = ObjectiveSection(loss=name, kl_coefficient=0.1)  # type: ignore[arg-type]
     far = torch.tensor([-600.0])
     got = measure(logprobs, torch.zeros(1), far, torch.tensor([advantage]), far, settings)
     got.loss.backward()
