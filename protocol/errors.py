@@ -101,6 +101,8 @@ class Code(StrEnum):
     RL_GONE = "E-RL-022"
     RL_WEIGHTS = "E-RL-023"
     RL_ENGINE = "E-RL-024"
+    RL_BATCH = "E-RL-040"
+    RL_POLICY = "E-RL-041"
     RL_PROVENANCE = "E-RL-070"
     RL_WINDOW = "E-RL-071"
     RL_GROUP = "E-RL-072"
@@ -416,6 +418,16 @@ CATALOGUE: dict[Code, Entry] = {
     ),
     Code.RL_ENGINE: Entry(
         True, "The engine does not answer", "Look at its log: whoever started it starts it again."
+    ),
+    Code.RL_BATCH: Entry(
+        False,
+        "A batch of rollouts cannot be trained on",
+        "Nothing: the batch is left out; if it repeats, report what the sentence says, since accepted rollouts should fit.",
+    ),
+    Code.RL_POLICY: Entry(
+        False,
+        "The weights of a policy version are not at hand",
+        "Nothing: the batch is left out; if it repeats, look for a full disk, as weights of the last versions are kept there.",
     ),
     Code.RL_FILE_UNREADABLE: Entry(
         False,
