@@ -49,8 +49,8 @@ def read_batch(path: Path, vocab: int, context: int) -> Rows:
         context: Most tokens of one sequence.
 
     Raises:
-        NodeError: ``RL_BATCH`` for anything that a worker cannot train on; ``STO_UNWRITABLE`` or ``STO_CORRUPT`` when the
-            file cannot be read.
+        NodeError: ``RL_BATCH`` for anything that a worker cannot train on; ``STO_UNWRITABLE`` or ``STO_CORRUPT`` when
+            the file cannot be read.
     """
     try:
         size = path.stat().st_size

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from rl.training.settings import ObjectiveSection
-
-Tensor = torch.Tensor
 
 _LARGEST = 20.0
 """Logarithm of the largest ratio that is computed. Beyond it an exponential overflows in fp32, and infinity times the

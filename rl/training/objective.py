@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from diloco.config import ModelSection
 from diloco.layout import Layout
@@ -22,8 +23,6 @@ from rl.training.losses import PEAKS, SUMS, measure
 from rl.training.packing import REPORTED, Rows, select
 from rl.training.settings import ObjectiveSection
 from rl.training.work import parse_work
-
-Tensor = torch.Tensor
 
 
 @dataclass(frozen=True, eq=False)

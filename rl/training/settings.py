@@ -11,7 +11,7 @@ class ObjectiveSection(Section):
     """The objective of a policy: which loss, what keeps it near a reference, what keeps it from certainty."""
 
     loss: Literal["two-sided-clip", "icepop", "policy-gradient"] = "two-sided-clip"
-    """Loss of one sampled token: GRPO with a ratio clipped on both sides, importance sampling with a mask, REINFORCE."""
+    """Loss of a sampled token: GRPO with a ratio clipped on both sides, importance sampling with a mask, REINFORCE."""
     advantage: Literal["standardised", "centred"] = "standardised"
     """A reward minus its group's mean, divided by the group's standard deviation or not."""
     epsilon: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
