@@ -96,6 +96,7 @@ class Code(StrEnum):
     RL_ENVIRONMENT = "E-RL-010"
     RL_ENVIRONMENT_FAILED = "E-RL-011"
     RL_TRANSCRIPT = "E-RL-012"
+    RL_SANDBOX = "E-RL-013"
     RL_REQUEST = "E-RL-020"
     RL_BUSY = "E-RL-021"
     RL_GONE = "E-RL-022"
@@ -516,6 +517,11 @@ CATALOGUE: dict[Code, Entry] = {
     ),
     Code.RL_UNJUDGED: Entry(
         True, "A validator could not judge a file", "Nothing: another validator is asked."
+    ),
+    Code.RL_SANDBOX: Entry(
+        False,
+        "Generated code cannot be run safely on this machine",
+        "Run the node as root, allow user namespaces (`sysctl user.max_user_namespaces`), or use Linux 6.7 or newer.",
     ),
     Code.SYS_MEMORY: Entry(False, "Not enough memory", "Use fewer nodes or a smaller model, or free memory."),
     Code.SYS_DISK: Entry(False, "Not enough disk space", "Free space, or use a --dir on another disk."),

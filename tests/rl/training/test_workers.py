@@ -81,7 +81,9 @@ async def test_two_ranks_train_on_one_list_and_compute_what_one_rank_does(tmp_pa
             assert dict(two.metrics) == pytest.approx(dict(one.metrics), rel=1e-3, abs=1e-6)
         # AdamW's first steps are as large as the learning rate wherever the sign is sure.
         assert np.abs(both - gradient).mean() < 0.02 * np.abs(gradient).mean()
-        assert told[0].metrics["ratio_max"] > 1.01, "the policies that sampled are not the one that is trained"
+        assert told[0].metrics["ratio_max"] > 1.01, (
+            "the policies that sampled are not the one that is trained"
+        )
         with pytest.raises(NodeError) as caught:
             await pair.group.train({**work, "policies": []}, 1)
         assert caught.value.code is Code.RL_POLICY
