@@ -18,7 +18,6 @@ BUILT_IN = tuple(
         ("python-programs", "python_programs"),
         ("reasoning-gym", "reasoning_gym"),
         ("reverse-text", "reverse_text"),
-        ("verifiers", "verifiers"),
     )
 )
 """A package cannot take their names."""
