@@ -1,0 +1,157 @@
+"""What an orchestrator knows: the newest certified value, its rows, and what a restart may forget."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from diloco.rounds.values import Value
+from rl.orchestration.books import Open, Wanted, in_window, plan, policy_of
+from rl.orchestration.events import Effect
+from rl.orchestration.rows import File, GroupFacts, Kept, Place, Row, Standing, Work
+from rl.orchestration.rules import Rules
+
+Holder = Work | File
+_FEWEST_RECENT = 8  # leases, before their rate of abandoned ones says anything
+
+
+@dataclass(frozen=True)
+class State:
+    """An orchestrator's state; ``value`` and ``kept`` are what ``rebuild`` restores.
+
+    Attributes:
+        me: This trainer.
+        rules: What the run fixes.
+        value: The newest certified value.
+        wanted: The positions that this trainer needs, in order; a function of the value.
+        kept: The rows.
+        published: The newest policy version that workers can have; None before the first.
+        timers: When what is waited for is overdue, seconds, by kind and key.
+        asked: Until when each validator has time, by file and validator.
+        silent: How often each validator let that time pass, by file and validator.
+        seen: When each worker last asked.
+        validators: Those that are there.
+    """
+
+    me: str
+    rules: Rules
+    value: Value
+    wanted: tuple[Wanted, ...]
+    kept: Kept = field(default_factory=Kept)
+    published: int | None = None
+    timers: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    asked: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    silent: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    seen: Mapping[str, float] = field(default_factory=dict)
+    validators: frozenset[str] = frozenset()
+
+    @property
+    def policy(self) -> int:
+        """The version of the policy that the running round trains, and the round's number."""
+        return policy_of(self.value)
+
+    # ---- changes
+
+    def with_row(self, row: Row) -> "State":
+        """With a row added or replaced."""
+        return replace(self, kept=self.kept.with_row(row))
+
+    def without(self, row: Row) -> "State":
+        """Without a row."""
+        kinds = {Work: "works", File: "files", Place: "places", Standing: "standings"}
+        return replace(self, kept=self.kept.without(kinds[type(row)], row.key))
+
+    def with_timer(self, kind: str, key: str, now: float, within: timedelta) -> "State":
+        """With a time from now on after which something is overdue."""
+        return replace(self, timers={**self.timers, (kind, key): now + within.total_seconds()})
+
+    def at_value(self, value: Value) -> "State":
+        """With another newest value, and what follows from it alone."""
+        rules = self.rules
+        wanted = plan(value, self.me, ahead=rules.window, lease_size=rules.lease_size, rounds=rules.rounds)
+        return replace(self, value=value, wanted=wanted)
+
+    # ---- questions
+
+    def standing(self, worker: str) -> Standing:
+        """What a worker has done so far."""
+        return self.kept.standings.get(worker) or Standing(worker)
+
+    def place(self, position: int) -> Place:
+        """What is remembered of a position."""
+        return self.kept.places.get(str(position)) or Place(position)
+
+    def is_new(self, standing: Standing) -> bool:
+        """Whether an identity has not shown enough yet."""
+        return standing.accepted < self.rules.trusted_after
+
+    def is_suspicious(self, standing: Standing) -> bool:
+        """Whether a worker has strikes, or does not answer much of what it takes."""
+        unanswered = sum(end != "a" for end in standing.recent)
+        often = unanswered >= self.rules.abandon_rate * len(standing.recent)
+        return standing.strikes > 0 or (len(standing.recent) >= _FEWEST_RECENT and often)
+
+    def rounds_of(self) -> dict[int, int]:
+        """For each wanted position the round that is to train on it."""
+        return {each.position: each.round for each in self.wanted}
+
+    def counts(self, position: int, oldest: int, newest: int, rounds: Mapping[int, int]) -> bool:
+        """Whether work of these policy versions can be trained on when the position's turn comes."""
+        number = rounds.get(position)
+        if number is None or oldest < self.place(position).floor:
+            return False
+        return in_window(oldest, newest, number, self.rules.window)
+
+    def holders(self) -> dict[int, Holder]:
+        """What is to become of each wanted position: an accepted file, else a waiting one, else an open lease."""
+        rounds = self.rounds_of()
+        held: dict[int, Holder] = {}
+        rank = {"accepted": 0, "waiting": 1}
+        files = [file for file in self.kept.files.values() if file.state in rank and not file.planted]
+        for file in sorted(files, key=lambda file: (rank[file.state], -file.version, file.key)):
+            for group in file.groups:
+                if self.counts(group.position, group.oldest, group.newest, rounds):
+                    held.setdefault(group.position, file)
+        for work in self.kept.works.values():
+            for position in () if work.late else work.positions:
+                if self.counts(position, work.version, work.version, rounds):
+                    held.setdefault(position, work)
+        return held
+
+    def works_of(self, worker: str) -> list[Work]:
+        """A worker's open leases, in counter order."""
+        return sorted(
+            (work for work in self.kept.works.values() if work.worker == worker),
+            key=lambda work: work.counter,
+        )
+
+    def unjudged(self, worker: str) -> int:
+        """Positions that a worker has been given and about which no verdict has come."""
+        waiting = [f for f in self.kept.files.values() if f.worker == worker and f.state == "waiting"]
+        return sum(len(work.positions) for work in self.works_of(worker)) + sum(
+            len(file.groups) for file in waiting
+        )
+
+    def pool(self, now: float) -> int:
+        """Workers that have asked of late or have an open lease in time."""
+        since = now - self.rules.seen_within.total_seconds()
+        lately = {worker for worker, at in self.seen.items() if at >= since}
+        return len(lately | {work.worker for work in self.kept.works.values() if not work.late})
+
+
+Step = tuple[State, list[Effect]]
+
+
+def group_of(file: File, position: int) -> GroupFacts:
+    """The group of a position in a file that has one."""
+    return next(group for group in file.groups if group.position == position)
+
+
+def fail(state: State, position: int, worker: str) -> State:
+    """One more failed attempt at a position; after the last one allowed it is given up."""
+    if position not in Open(state.value):
+        return state
+    place = state.place(position)
+    tries = place.tries + 1
+    failed = (*(name for name in place.failed if name != worker), worker)[-4:]
+    place = replace(place, tries=tries, failed=failed)
+    return state.with_row(replace(place, given_up=place.given_up or tries >= state.rules.tries))
