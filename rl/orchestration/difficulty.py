@@ -1,7 +1,7 @@
 """Difficulty: which groups are worth a gradient, by the range of their rewards.
 
-A group whose rewards are all alike teaches nothing: its advantages are zero, or, once a mean has been rounded, something
-near zero with a wrong sign. So the rewards are looked at, never the advantages (docs/rl.md, orchestration).
+A group whose rewards are all alike teaches nothing: its advantages are zero, or, once a mean has been rounded,
+something near zero with a wrong sign. So the rewards are looked at, never the advantages (docs/rl.md, orchestration).
 """
 
 import math

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from diloco.rounds.values import Value
 from diloco.rounds.waiting import Waiting
-from rl.orchestration.rows import Audit, File, GroupFacts, Opinion, Row, Work
+from rl.orchestration.rows import File, GroupFacts, Opinion, Row, Work
+from rl.work.standing import Standing
 
 # ---- events
 
@@ -188,11 +189,11 @@ class Receipt:
 
 @dataclass(frozen=True)
 class AskVerdict:
-    """A validator is to judge a file."""
+    """A validator is to judge a file of a worker of this standing, which decides how much of it is re-derived."""
 
     validator: str
     digest: bytes
-    audit: Audit
+    standing: Standing
 
 
 @dataclass(frozen=True)

@@ -88,10 +88,10 @@ def overdue(state: State, now: float) -> Step:
     state = replace(state, asked=asked, silent=silent)
     effects: list[Effect] = []
     ended = sorted(key for kind, key in state.timers if kind == "file" and state.timers[(kind, key)] <= now)
-    for key in ended:
-        timers = {each: at for each, at in state.timers.items() if each != ("file", key)}
+    for digest in ended:
+        timers = {each: at for each, at in state.timers.items() if each != ("file", digest)}
         state = replace(state, timers=timers)
-        file = state.kept.files.get(key)
+        file = state.kept.files.get(digest)
         if file is None:
             continue
         if file.state == "refused":  # nobody has appealed in time
@@ -138,12 +138,12 @@ def assign(state: State, now: float) -> Step:
         ]
         order = sorted(
             free,
-            key=lambda name: (state.silent.get((file.key, name), 0), _lot(state, file, name)),  # noqa: B023
+            key=lambda name: (state.silent.get((file.key, name), 0), _lot(state, file, name)),
         )
         for name in order[:missing]:
             asked[(file.key, name)] = now + state.rules.verdict_within.total_seconds()
             load[name] = load.get(name, 0) + 1
-            effects.append(AskVerdict(name, file.digest, file.audit))
+            effects.append(AskVerdict(name, file.digest, file.standing))
     return (replace(state, asked=asked), effects) if effects else (state, [])
 
 
@@ -161,28 +161,28 @@ def _accept(state: State, file: File) -> Step:
     appealed = file.state == "appealed"
     struck, file = file.struck, replace(file, state="accepted", code="", struck=0)
     state = state.with_row(file)
-    standing = state.standing(file.worker)
-    clean, strikes = standing.clean + 1, standing.strikes - struck
+    record = state.record(file.worker)
+    clean, strikes = record.clean + 1, record.strikes - struck
     if strikes > 0 and clean >= state.rules.forgiven_after:
         clean, strikes = 0, strikes - 1
     found = f"All {len(file.groups)} groups were accepted."
     effects: list[Effect] = [Report(file.worker, file.digest, True, "accepted", found)]
-    lifted = standing.banned and file.digest in standing.evidence and strikes < state.rules.strikes
+    lifted = record.banned and file.digest in record.evidence and strikes < state.rules.strikes
     if lifted:
         effects.append(
             Lift(file.worker, "Other validators found nothing wrong with the file it was banned for.")
         )
-    standing = replace(
-        standing,
-        accepted=standing.accepted + len(file.groups),
-        refused=standing.refused - appealed,
+    record = replace(
+        record,
+        accepted=record.accepted + len(file.groups),
+        refused=record.refused - appealed,
         clean=clean,
         strikes=max(0, strikes),
-        banned="" if lifted else standing.banned,
-        evidence=tuple(each for each in standing.evidence if each != file.digest),
+        banned="" if lifted else record.banned,
+        evidence=tuple(each for each in record.evidence if each != file.digest),
     )
-    state = state.with_row(standing)
-    if standing.banned:
+    state = state.with_row(record)
+    if record.banned:
         return state.with_row(replace(file, state="refused", code="banned", heard=True)), effects
     return state, effects
 
@@ -192,15 +192,12 @@ def refuse(state: State, file: File, now: float) -> Step:
     worst = max((each for each in file.opinions if not each.accepted), key=lambda each: each.strikes)
     again = file.struck
     file = replace(file, state="refused", code=worst.code, struck=max(worst.strikes, again))
-    if file.struck:
-        sentence = f"{worst.code}: {worst.sentence}"
-    else:
-        sentence = worst.sentence
+    sentence = f"{worst.code}: {worst.sentence}"
     state = state.with_row(file).with_timer("file", file.key, now, state.rules.appeal_within)
     effects: list[Effect] = [Report(file.worker, file.digest, False, worst.code, worst.sentence)]
     if not file.heard:
-        standing = state.standing(file.worker)
-        state = state.with_row(replace(standing, refused=standing.refused + 1))
+        record = state.record(file.worker)
+        state = state.with_row(replace(record, refused=record.refused + 1))
         for group in file.groups:
             state = fail(state, group.position, file.worker)
     state, more = strike(state, file.worker, file.struck - again, sentence, (file.digest,))
@@ -209,21 +206,21 @@ def refuse(state: State, file: File, now: float) -> Step:
 
 def strike(state: State, worker: str, strikes: int, sentence: str, evidence: tuple[bytes, ...]) -> Step:
     """Count strikes against a worker; from the last one on it is banned and nothing of it is trained on."""
-    standing = state.standing(worker)
+    record = state.record(worker)
     if strikes <= 0:
         return state, []
-    total = standing.strikes + strikes
-    standing = replace(standing, strikes=total, clean=0, evidence=(*standing.evidence, *evidence)[-EVIDENCE:])
-    state = state.with_row(standing)
-    if total < state.rules.strikes or standing.banned:
+    total = record.strikes + strikes
+    record = replace(record, strikes=total, clean=0, evidence=(*record.evidence, *evidence)[-EVIDENCE:])
+    state = state.with_row(record)
+    if total < state.rules.strikes or record.banned:
         return state, []
     why = f"Banned after {total} strikes, the last one for this: {sentence}"
-    return ban(state, worker, why), [Ban(worker, why, standing.evidence)]
+    return ban(state, worker, why), [Ban(worker, why, record.evidence)]
 
 
 def ban(state: State, worker: str, why: str) -> State:
     """Ban a worker: its leases are over, and what it sent and is not consumed is not trained on."""
-    state = state.with_row(replace(state.standing(worker), banned=why))
+    state = state.with_row(replace(state.record(worker), banned=why))
     for work in state.works_of(worker):
         timers = {key: at for key, at in state.timers.items() if key != ("work", work.key)}
         state = replace(state.without(work), timers=timers)
@@ -235,12 +232,12 @@ def ban(state: State, worker: str, why: str) -> State:
 
 def _disputed(state: State, file: File, now: float) -> Step:
     """No majority could be had: the file is not trained on, and its worker is not blamed."""
-    standing = state.standing(file.worker)
-    evidence = tuple(each for each in standing.evidence if each != file.digest)
-    strikes = max(0, standing.strikes - file.struck)
-    lifted = standing.banned and file.digest in standing.evidence and strikes < state.rules.strikes
-    banned = "" if lifted else standing.banned
-    state = state.with_row(replace(standing, strikes=strikes, evidence=evidence, banned=banned))
+    record = state.record(file.worker)
+    evidence = tuple(each for each in record.evidence if each != file.digest)
+    strikes = max(0, record.strikes - file.struck)
+    lifted = record.banned and file.digest in record.evidence and strikes < state.rules.strikes
+    banned = "" if lifted else record.banned
+    state = state.with_row(replace(record, strikes=strikes, evidence=evidence, banned=banned))
     if file.state == "waiting":
         for group in file.groups:
             state = fail(state, group.position, file.worker)

@@ -5,21 +5,25 @@ from dataclasses import replace
 
 from diloco.rounds.waiting import Waiting
 from rl.orchestration.events import Abandoned, Asked, Effect, Give, Gone, Tell
-from rl.orchestration.rows import RECENT, Standing, Work
+from rl.orchestration.rows import RECENT, Work, Worker
 from rl.orchestration.state import State, Step, fail
+from rl.work.standing import Standing
+
+BY_ORDER = "The operator of the run has banned this node."
+"""Why a worker is banned that a certified value bans."""
 
 
 def on_asked(state: State, event: Asked, now: float) -> Step:
     """Give a lease of work, a lost one again, or say why not and when to ask again."""
-    standing = state.standing(event.worker)
+    record = state.record(event.worker)
     if why := banned(state, event.worker):
         return state, [Tell(event.worker, Waiting("refused", "banned", why))]
-    if event.worker not in state.kept.standings:
+    if event.worker not in state.kept.workers:
         state, admitted = _make_room(state)
         if not admitted:
             most = state.rules.most_workers
             return state, [_wait(state, event.worker, now, "pool-full", f"{most} workers are known already.")]
-        state = state.with_row(standing)
+        state = state.with_row(record)
     state = replace(state, seen={**state.seen, event.worker: now})
     open_works = state.works_of(event.worker)
     lost = [work for work in open_works if work.counter not in event.holding and not work.late]
@@ -35,9 +39,9 @@ def on_asked(state: State, event: Asked, now: float) -> Step:
     if not positions:
         return state, [_wait(state, event.worker, now, reason, sentence)]
     assert state.published is not None
-    work = Work(event.worker, standing.counter, min(state.published, state.policy), positions)
+    work = Work(event.worker, record.counter, min(state.published, state.policy), positions)
     state = _take_over(state, positions)
-    state = state.with_row(work).with_row(replace(state.standing(event.worker), counter=standing.counter + 1))
+    state = state.with_row(work).with_row(replace(state.record(event.worker), counter=record.counter + 1))
     state = state.with_timer("work", work.key, now, state.rules.work_within)
     return state, [Give(work, state.timers[("work", work.key)])]
 
@@ -69,8 +73,8 @@ def expire(state: State, works: Sequence[Work]) -> State:
 
 def end_of(state: State, worker: str, how: str) -> State:
     """Note how a worker's lease ended."""
-    standing = state.standing(worker)
-    return state.with_row(replace(standing, recent=(standing.recent + how)[-RECENT:]))
+    record = state.record(worker)
+    return state.with_row(replace(record, recent=(record.recent + how)[-RECENT:]))
 
 
 def close(state: State, work: Work) -> State:
@@ -103,7 +107,7 @@ def _closed(state: State) -> tuple[str, str] | None:
 
 def _choose(state: State, worker: str, most: int) -> tuple[tuple[int, ...], str, str]:
     """Positions for a worker, nearest first; without any, a reason and a sentence why not."""
-    rules, standing = state.rules, state.standing(worker)
+    rules, record = state.rules, state.record(worker)
     assert state.published is not None
     version = min(state.published, state.policy)
     held, rounds = state.holders(), state.rounds_of()
@@ -129,13 +133,13 @@ def _choose(state: State, worker: str, most: int) -> tuple[tuple[int, ...], str,
         sentence = f"{outstanding} groups are in work or wait to be trained on, and at most {rules.most_waiting} may."
         return (), "queue-full", sentence
     count = min(rules.groups_per_work, most, len(allowed))
-    if state.is_new(standing) or state.is_suspicious(standing):
+    if state.standing(record) is not Standing.ESTABLISHED:
         quota = _quota(state, worker)
         if quota <= 0:
             sentence = (
                 f"Positions of this worker without a verdict: {state.unjudged(worker)}. A new identity has at most "
                 f"{rules.newcomer_positions} of them until {rules.trusted_after} were accepted "
-                f"({standing.accepted} so far), and all new ones together a small share."
+                f"({record.accepted} so far), and all new ones together a small share."
             )
             return (), "quota", sentence
         count = min(count, quota)
@@ -148,10 +152,10 @@ def _quota(state: State, worker: str) -> int:
     """Positions that a new or suspicious worker may still be given."""
     rules = state.rules
     own = rules.newcomer_positions - state.unjudged(worker)
-    standings = state.kept.standings.values()
-    if all(state.is_new(each) for each in standings):
+    workers = state.kept.workers.values()
+    if not any(state.standing(each) is Standing.ESTABLISHED for each in workers):
         return own  # somebody has to be first
-    together = sum(state.unjudged(each.worker) for each in standings if state.is_new(each))
+    together = sum(state.unjudged(each.peer) for each in workers if state.standing(each) is Standing.NEW)
     shared = max(rules.newcomer_positions, int(rules.newcomer_share * len(state.wanted))) - together
     return min(own, shared)
 
@@ -166,20 +170,20 @@ def _take_over(state: State, positions: Sequence[int]) -> State:
 
 def _make_room(state: State) -> tuple[State, bool]:
     """Room for one more identity; who never gave anything and is not at work is forgotten first."""
-    if len(state.kept.standings) < state.rules.most_workers:
+    if len(state.kept.workers) < state.rules.most_workers:
         return state, True
     busy = {work.worker for work in state.kept.works.values()}
     busy |= {file.worker for file in state.kept.files.values()}
-    idle = [each for each in state.kept.standings.values() if each.worker not in busy and _is_blank(each)]
+    idle = [each for each in state.kept.workers.values() if each.peer not in busy and _is_blank(each)]
     if not idle:
         return state, False
-    forgotten = min(idle, key=lambda each: (state.seen.get(each.worker, float("-inf")), each.worker))
-    seen = {worker: at for worker, at in state.seen.items() if worker != forgotten.worker}
+    forgotten = min(idle, key=lambda each: (state.seen.get(each.peer, float("-inf")), each.peer))
+    seen = {worker: at for worker, at in state.seen.items() if worker != forgotten.peer}
     return replace(state.without(forgotten), seen=seen), True
 
 
-def _is_blank(standing: Standing) -> bool:
-    return not (standing.accepted or standing.refused or standing.strikes or standing.banned)
+def _is_blank(record: Worker) -> bool:
+    return not (record.accepted or record.refused or record.strikes or record.banned)
 
 
 def _wait(state: State, worker: str, now: float, reason: str, sentence: str) -> Effect:
@@ -215,8 +219,7 @@ def may_send(state: State, worker: str, counter: int, nbytes: int) -> Waiting | 
 
 def banned(state: State, worker: str) -> str:
     """Why a worker is banned; empty where it is not."""
-    operator = "The operator of the run has banned this node." if worker in state.value.banned else ""
-    return state.standing(worker).banned or operator
+    return state.record(worker).banned or (BY_ORDER if worker in state.value.banned else "")
 
 
 def no_lease(counter: int) -> str:

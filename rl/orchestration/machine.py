@@ -7,11 +7,11 @@ Rules of this file:
 2. Every change of a row is in the ``Save`` that is the first effect, and ``rebuild`` of the value and the rows gives
    the state again. What is not in a row (who was asked, since when) is forgotten by a restart, and done again.
 
-Theory of operation. A certified value says which positions this trainer trains on in the running round, and by the same
-rule which ones it will (``books.py``). A position that nobody works on is leased to a worker that asks (``leasing.py``);
-its answer is a file (``receiving.py``), which validators judge (``judging.py``). An accepted group whose tokens are in
-the window is trained on when its turn comes (``feeding.py``). It is consumed when a value says so, and only then is the
-file deleted (``sweep``).
+Theory of operation. A certified value says which positions this trainer trains on in the running round, and by the
+same rule which ones it will (``books.py``). A position that nobody works on is leased to a worker that asks
+(``leasing.py``); its answer is a file (``receiving.py``), which validators judge (``judging.py``). An accepted group
+whose tokens are in the window is trained on when its turn comes (``feeding.py``). It is consumed when a value says so,
+and only then is the file deleted (``sweep``).
 """
 
 from collections.abc import Callable
@@ -124,9 +124,12 @@ HANDLERS: dict[type, Callable[[State, Any, float], Step]] = {
 
 def _settle(state: State) -> tuple[State, tuple[bytes, ...]]:
     """What follows from value and rows alone, after any event and after a restart alike."""
-    for worker in state.value.banned:
-        if worker in state.kept.standings and not state.standing(worker).banned:
-            state = judging.ban(state, worker, leasing.banned(state, worker))
+    for worker in state.kept.workers.values():
+        ordered = worker.peer in state.value.banned
+        if ordered and not worker.banned:
+            state = judging.ban(state, worker.peer, leasing.BY_ORDER)
+        elif worker.banned == leasing.BY_ORDER and not ordered:
+            state = state.with_row(replace(worker, banned=""))
     state, gone = sweep(state)
     return feeding.reopen(state), gone
 
@@ -142,7 +145,8 @@ def sweep(state: State) -> tuple[State, tuple[bytes, ...]]:
         if place.position not in is_open:
             state = state.without(place)
     for work in list(state.kept.works.values()):
-        if not any(position in is_open for position in work.positions):
+        too_old = work.late and work.version < state.policy - state.rules.window
+        if too_old or not any(position in is_open for position in work.positions):
             state = leasing.close(state, work)
     useless = [file for file in state.kept.files.values() if _is_useless(state, file, is_open)]
     unjudged = [file for file in useless if file.state in ("waiting", "appealed")]

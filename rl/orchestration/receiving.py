@@ -39,11 +39,9 @@ def on_uploaded(state: State, event: Uploaded, now: float) -> Step:
     if not any(state.counts(each.position, each.oldest, each.newest, rounds) for each in event.groups):
         sentence = f"No group in it can be trained on any more; round {state.policy} is being trained."
         return state, [Receipt(event.worker, event.counter, True, "stale", sentence), Delete((event.digest,))]
-    standing = state.standing(event.worker)
-    watched = state.is_new(standing) or state.is_suspicious(standing)
     file = File(
         event.digest, event.worker, event.counter, event.version, event.nbytes, event.groups,
-        audit="full" if watched else "drawn",
+        standing=state.standing(state.record(event.worker)),
         wanted=2 if event.draw < state.rules.twice else 1,
     )  # fmt: skip
     return state.with_row(file), [Receipt(event.worker, event.counter, True)]
@@ -113,8 +111,8 @@ def _refused(state: State, work: Work, code: str, sentence: str, more: tuple[Eff
         state = end_of(state, work.worker, "a")
         for position in work.positions:
             state = fail(state, position, work.worker)
-    standing = state.standing(work.worker)
-    state = state.with_row(replace(standing, refused=standing.refused + 1))
+    record = state.record(work.worker)
+    state = state.with_row(replace(record, refused=record.refused + 1))
     state, effects = strike(state, work.worker, 1, sentence, ())
     receipt = Receipt(work.worker, work.counter, False, code, sentence)
     return state, [receipt, *more, *effects]

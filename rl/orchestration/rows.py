@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from rl.work.standing import Standing
+
 RECENT = 16
 """Leases of a worker by which its rate of abandoned ones is taken."""
 
@@ -73,7 +75,6 @@ class Opinion:
     strikes: int = 0
 
 
-Audit = Literal["full", "drawn"]
 FileState = Literal["waiting", "accepted", "refused", "appealed"]
 
 
@@ -88,7 +89,7 @@ class File:
         version: The policy version of that lease.
         nbytes: Its size.
         groups: What is in it.
-        audit: Whether a validator re-derives all of it or what it draws.
+        standing: How far its worker was believed when it came, which decides how much of it is re-derived.
         wanted: Opinions that decide.
         opinions: Those that have come.
         state: Where it stands.
@@ -104,7 +105,7 @@ class File:
     version: int
     nbytes: int
     groups: tuple[GroupFacts, ...]
-    audit: Audit = "full"
+    standing: Standing = Standing.NEW
     wanted: int = 1
     opinions: tuple[Opinion, ...] = ()
     state: FileState = "waiting"
@@ -144,11 +145,11 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Worker:
     """What a worker has done so far.
 
     Attributes:
-        worker: The worker.
+        peer: The worker.
         counter: The number of its next lease.
         accepted: Positions of it that were accepted.
         refused: Files that were refused.
@@ -159,7 +160,7 @@ class Standing:
         evidence: Digests of the files it is banned for.
     """
 
-    worker: str
+    peer: str
     counter: int = 0
     accepted: int = 0
     refused: int = 0
@@ -172,7 +173,7 @@ class Standing:
     @property
     def key(self) -> str:
         """Names the row."""
-        return self.worker
+        return self.peer
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ class Judge:
         return self.validator
 
 
-Row = Work | File | Place | Standing | Judge
+Row = Work | File | Place | Worker | Judge
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ class Kept:
     works: Mapping[str, Work] = field(default_factory=dict)
     files: Mapping[str, File] = field(default_factory=dict)
     places: Mapping[str, Place] = field(default_factory=dict)
-    standings: Mapping[str, Standing] = field(default_factory=dict)
+    workers: Mapping[str, Worker] = field(default_factory=dict)
     judges: Mapping[str, Judge] = field(default_factory=dict)
 
     def with_row(self, row: Row) -> "Kept":
@@ -245,6 +246,6 @@ class Kept:
 
 
 TABLES: Mapping[type, str] = {
-    Work: "works", File: "files", Place: "places", Standing: "standings", Judge: "judges",
+    Work: "works", File: "files", Place: "places", Worker: "workers", Judge: "judges",
 }  # fmt: skip
 """The kind of each row."""

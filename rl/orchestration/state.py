@@ -7,8 +7,9 @@ from datetime import timedelta
 from diloco.rounds.values import Value
 from rl.orchestration.books import Open, Wanted, in_window, plan, policy_of
 from rl.orchestration.events import Effect
-from rl.orchestration.rows import File, GroupFacts, Kept, Place, Row, Standing, Work
+from rl.orchestration.rows import File, GroupFacts, Kept, Place, Row, Work, Worker
 from rl.orchestration.rules import Rules
+from rl.work.standing import Standing
 
 Holder = Work | File
 _FEWEST_RECENT = 8  # leases, before their rate of abandoned ones says anything
@@ -57,7 +58,7 @@ class State:
 
     def without(self, row: Row) -> "State":
         """Without a row."""
-        kinds = {Work: "works", File: "files", Place: "places", Standing: "standings"}
+        kinds = {Work: "works", File: "files", Place: "places", Worker: "workers"}
         return replace(self, kept=self.kept.without(kinds[type(row)], row.key))
 
     def with_timer(self, kind: str, key: str, now: float, within: timedelta) -> "State":
@@ -72,23 +73,23 @@ class State:
 
     # ---- questions
 
-    def standing(self, worker: str) -> Standing:
+    def record(self, worker: str) -> Worker:
         """What a worker has done so far."""
-        return self.kept.standings.get(worker) or Standing(worker)
+        return self.kept.workers.get(worker) or Worker(worker)
 
     def place(self, position: int) -> Place:
         """What is remembered of a position."""
         return self.kept.places.get(str(position)) or Place(position)
 
-    def is_new(self, standing: Standing) -> bool:
-        """Whether an identity has not shown enough yet."""
-        return standing.accepted < self.rules.trusted_after
-
-    def is_suspicious(self, standing: Standing) -> bool:
-        """Whether a worker has strikes, or does not answer much of what it takes."""
-        unanswered = sum(end != "a" for end in standing.recent)
-        often = unanswered >= self.rules.abandon_rate * len(standing.recent)
-        return standing.strikes > 0 or (len(standing.recent) >= _FEWEST_RECENT and often)
+    def standing(self, record: Worker) -> Standing:
+        """How far a worker is believed: suspicious with a strike, or when it does not answer much of what it takes."""
+        if record.banned:
+            return Standing.BANNED
+        unanswered = sum(end != "a" for end in record.recent)
+        often = unanswered >= self.rules.abandon_rate * len(record.recent)
+        if record.strikes or (len(record.recent) >= _FEWEST_RECENT and often):
+            return Standing.SUSPICIOUS
+        return Standing.NEW if record.accepted < self.rules.trusted_after else Standing.ESTABLISHED
 
     def rounds_of(self) -> dict[int, int]:
         """For each wanted position the round that is to train on it."""
@@ -125,11 +126,10 @@ class State:
         )
 
     def unjudged(self, worker: str) -> int:
-        """Positions that a worker has been given and about which no verdict has come."""
+        """Positions that a worker has in time or has sent, and about which no verdict has come."""
         waiting = [f for f in self.kept.files.values() if f.worker == worker and f.state == "waiting"]
-        return sum(len(work.positions) for work in self.works_of(worker)) + sum(
-            len(file.groups) for file in waiting
-        )
+        working = [work for work in self.works_of(worker) if not work.late]
+        return sum(len(work.positions) for work in working) + sum(len(file.groups) for file in waiting)
 
     def pool(self, now: float) -> int:
         """Workers that have asked of late or have an open lease in time."""
