@@ -1,1 +1,1 @@
-"""Work for rollout workers: seeds nobody chooses, leases in counter order, quotas for who is new."""
+"""What a worker cannot choose: seeds; and how far it is believed."""
