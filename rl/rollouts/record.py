@@ -44,7 +44,7 @@ class Rollout:
         sampled: [T] which of them were sampled from the model; the rest is the prompt and what the environment said.
         logprobs: [T] log-probability of each sampled token under the distribution it was drawn from; 0 elsewhere.
         versions: [T] the policy version that each sampled token was drawn from; -1 elsewhere.
-        proofs: TOPLOC proofs of the last hidden states at positions [prompt - 1 ... T - 2], in chunks of ``CHUNK``.
+        proofs: TOPLOC proofs of the last hidden states at positions [prompt - 1 ... end - 2], in chunks of ``CHUNK``.
         proof_versions: The policy version that computed each chunk.
         reward: What the environment gave.
         finish: How it ends.
@@ -65,6 +65,16 @@ class Rollout:
     def prompt(self) -> int:
         """Tokens before the first sampled one; T when nothing was sampled."""
         return int(self.sampled.argmax()) if self.sampled.any() else len(self.tokens)
+
+    @property
+    def end(self) -> int:
+        """Tokens up to the last sampled one; what follows is the environment's last word, which no model has read."""
+        return len(self.tokens) - int(self.sampled[::-1].argmax()) if self.sampled.any() else len(self.tokens)
+
+    @property
+    def chunks(self) -> int:
+        """How many proofs it has: one for each begun ``CHUNK`` of the tokens from ``prompt`` to ``end``."""
+        return -(-(self.end - self.prompt) // CHUNK)
 
 
 @dataclass(frozen=True)
@@ -113,11 +123,6 @@ class Provenance:
     environment_version: str
     tokenizer: Digest
     sampling: Sampling
-
-
-def proof_chunks(length: int, prompt: int) -> int:
-    """How many proofs a transcript has: one for each begun ``CHUNK`` of its ``length - prompt`` predicted tokens."""
-    return -(-max(0, length - prompt) // CHUNK)
 
 
 def sampled_tokens(groups: Sequence[Group]) -> int:

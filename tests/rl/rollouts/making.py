@@ -7,7 +7,7 @@ import numpy as np
 
 from protocol.identity import Identity
 from protocol.units import Digest, RunId
-from rl.rollouts.record import SCHEMA, Group, Provenance, Rollout, proof_chunks
+from rl.rollouts.record import SCHEMA, Group, Provenance, Rollout
 from rl.sampling.settings import Sampling
 
 ANA, BEN, TOM = (Identity.ephemeral(letter * 32) for letter in (b"a", b"b", b"t"))
@@ -41,8 +41,8 @@ def rollout(position: int, index: int, *, prompt: int = 5, sampled: int = 40, se
         sampled=mask,
         logprobs=np.where(mask, -chance.random(len(mask)), 0).astype(np.float32),
         versions=np.where(mask, 3, -1).astype(np.int32),
-        proofs=tuple(chance.bytes(258) for _ in range(proof_chunks(len(mask), prompt))),
-        proof_versions=(3,) * proof_chunks(len(mask), prompt),
+        proofs=tuple(chance.bytes(258) for _ in range(-(-sampled // 32))),
+        proof_versions=(3,) * -(-sampled // 32),
         reward=float(chance.random()),
         finish="length",
     )
