@@ -43,17 +43,25 @@ def noisy_proof(groups: Sequence[Group], chance: np.random.Generator) -> tuple[G
     return _with(groups, replace(rollout, proofs=proofs))
 
 
-def other_logprobs(groups: Sequence[Group], chance: np.random.Generator) -> tuple[Group, ...]:
-    """One rollout's log-probabilities are of a slightly sharper distribution."""
-    rollout = _draw(groups, chance)
-    return _with(groups, replace(rollout, logprobs=(rollout.logprobs * np.float32(0.8)).astype(np.float32)))
+def exchanged_proofs(groups: Sequence[Group], chance: np.random.Generator) -> tuple[Group, ...]:
+    """Two rollouts of different texts have each other's first proof; a noisy proof where there are no two."""
+    first = _draw(groups, chance)
+    for second in (rollout for group in groups for rollout in group.rollouts):
+        ours, theirs = first.proofs[0], second.proofs[0]
+        if ours != theirs and len(ours) == len(theirs):
+            return _with(
+                groups,
+                replace(first, proofs=(theirs, *first.proofs[1:])),
+                replace(second, proofs=(ours, *second.proofs[1:])),
+            )
+    return noisy_proof(groups, chance)
 
 
-PLANTS: Mapping[str, Change] = {"noisy proof": noisy_proof, "other log-probabilities": other_logprobs}
+PLANTS: Mapping[str, Change] = {"noisy proof": noisy_proof, "exchanged proofs": exchanged_proofs}
 
 
 def plant(groups: Sequence[Group], seed: bytes) -> tuple[Group, ...]:
-    """A bad file's groups, from an honest one's with at least one proof; the kind and the place are the seed's."""
+    """A bad file's groups, from an honest one's; the kind and the place are the seed's."""
     chance = np.random.default_rng(list(seed))
     name = sorted(PLANTS)[int(chance.integers(len(PLANTS)))]
     return PLANTS[name](groups, chance)
