@@ -47,24 +47,40 @@ def read_weights(path: Path, layout: Layout) -> npt.NDArray[np.float32]:
         float32[parameters] in layout order.
 
     Raises:
-        NodeError: ``TRN_MODEL`` when the file is not the weights of this model, or a value is not finite;
-            ``STO_UNWRITABLE`` or ``STO_CORRUPT`` when it cannot be read.
+        NodeError: As `parse_weights`; ``STO_UNWRITABLE`` or ``STO_CORRUPT`` when the file cannot be read.
     """
     try:
         data = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
-        index = {info.name: info for info in _index(path, data, layout)}
-        values = np.empty(layout.size, np.float32)
-        for slot in layout.parameters:
-            info = index[slot.name]
-            raw = data[info.start : info.end]
-            if info.dtype == "F32":
-                values[slot.slice] = raw.view("<f4")
-            else:
-                values[slot.slice] = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
+        return parse_weights(data, layout, str(path))
     except OSError as error:
         raise storage_error(error, path, "read") from error
+
+
+def parse_weights(data: npt.NDArray[np.uint8], layout: Layout, name: str) -> npt.NDArray[np.float32]:
+    """The weights in the bytes of such a file.
+
+    Args:
+        data: uint8, the whole file.
+        layout: The model's layout.
+        name: What to call it in an error.
+
+    Returns:
+        float32[parameters] in layout order.
+
+    Raises:
+        NodeError: ``TRN_MODEL`` when these are not the weights of this model, or a value is not finite.
+    """
+    index = {info.name: info for info in _index(name, data, layout)}
+    values = np.empty(layout.size, np.float32)
+    for slot in layout.parameters:
+        info = index[slot.name]
+        raw = data[info.start : info.end]
+        if info.dtype == "F32":
+            values[slot.slice] = raw.view("<f4")
+        else:
+            values[slot.slice] = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
     if not np.isfinite(values).all():
-        raise NodeError(Code.TRN_MODEL, f"The weights in {path} are not all finite.")
+        raise NodeError(Code.TRN_MODEL, f"The weights in {name} are not all finite.")
     return values
 
 
@@ -89,7 +105,7 @@ def _bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
 
 
-def _index(path: Path, data: npt.NDArray[np.uint8], layout: Layout) -> TensorIndex:
+def _index(name: str, data: npt.NDArray[np.uint8], layout: Layout) -> TensorIndex:
     """The index of a file that holds this layout's tensors and nothing else.
 
     Raises:
@@ -99,8 +115,8 @@ def _index(path: Path, data: npt.NDArray[np.uint8], layout: Layout) -> TensorInd
         head = header_size(data[:8].tobytes())
         index = read_index(data[:head].tobytes(), len(data))
     except NodeError as error:
-        raise NodeError(Code.TRN_MODEL, f"{path} holds no weights: {error.sentence}") from None
+        raise NodeError(Code.TRN_MODEL, f"{name} holds no weights: {error.sentence}") from None
     wanted = {slot.name: slot.shape for slot in layout.parameters}
     if {info.name: info.shape for info in index} != wanted or any(info.dtype not in _BYTES for info in index):
-        raise NodeError(Code.TRN_MODEL, f"The tensors in {path} are not those of this run's model.")
+        raise NodeError(Code.TRN_MODEL, f"The tensors in {name} are not those of this run's model.")
     return index

@@ -208,14 +208,15 @@ class WorkerGroup:
         if self._ranks is not None and self._training is not None:
             self._ranks.send({"do": "stop", "id": self._training}, [0])
 
-    async def evaluate(self) -> float:
-        """Mean nats per token of the outer parameters on the run's validation samples.
+    async def evaluate(self) -> float | None:
+        """Mean nats per token of the outer parameters on the run's validation samples; None where there are none.
 
         Raises:
             NodeError: TRN_WORKER_DIED.
         """
         async with self._lock:
-            return float((await self._call({"do": "evaluate"}))[0]["loss"])
+            loss: float | None = (await self._call({"do": "evaluate"}))[0]["loss"]
+        return loss
 
     async def generate(self, prompt: str, n: int, *, temperature: float = 0.8, seed: int = 0) -> str:
         """Up to `n` tokens of text that follow a prompt, by the outer parameters.

@@ -160,21 +160,23 @@ class Trainer:
             raise RuntimeError("the outer state was flipped while its workers were training")
         return done
 
-    def evaluate(self) -> float:
+    def evaluate(self) -> float | None:
         """Mean nats per token of the outer parameters on what the objective holds out, the same on all ranks.
 
-        NaN where it holds nothing out.
+        None where it holds nothing out.
         """
         self._model.eval()
         self._load(self._state.params)
         step = self._objective.held_out(self._place)
+        if not step.parts:
+            return None
         loss = torch.zeros(1, dtype=torch.float64)
         for part in step.parts:
             with torch.no_grad():
                 loss[0] += self._objective.loss(part, self._place).loss.item()
         self._reshard()
         self._sum(loss)
-        return float(loss[0]) / step.tokens if step.parts else math.nan
+        return float(loss[0]) / step.tokens
 
     def generate(self, prompt: Sequence[int], count: int, temperature: float, seed: int) -> list[int]:
         """Continue a prompt with the outer parameters.

@@ -1,8 +1,8 @@
 """A supervised start: a policy that solves a few tasks in a hundred, so that rewards have something to choose from.
 
-A model is trained on an environment's solved examples until it first solves a wanted share of held-out tasks. That share
-is not estimated by sampling: the chance that a solution is drawn is the product of its tokens' probabilities, which one
-forward pass gives.
+A model is trained on an environment's solved examples until it first solves a wanted share of held-out tasks. That
+share is not estimated by sampling: the chance that a solution is drawn is the product of its tokens' probabilities,
+which one forward pass gives.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,6 @@ from diloco.model import model_with
 from protocol.errors import Code, NodeError
 from rl.environments.interface import Environment, Message, Task
 from rl.environments.transcript import Renderer
-
 
 _CONTEXT = "intellect-node 2026 rl warm start 1"
 
@@ -126,7 +125,9 @@ def warm_start(
         torch.set_num_threads(threads)
     module = model_with(model, initial_parameters(model, seed)).train()
     examples = _examples(environment, renderer, solution, seed, "warm start", model.context)
-    held_out = _take(_examples(environment, renderer, solution, seed, "held out", model.context), plan.held_out)
+    held_out = _take(
+        _examples(environment, renderer, solution, seed, "held out", model.context), plan.held_out
+    )
     lr, kept = plan.lr, (flat(module, model), 0)
     optimizer, step = _optimizer(module, lr), 0
     for _ in range(plan.most):
@@ -200,7 +201,8 @@ def _examples(
         solved = solved_task(environment.task(int.from_bytes(digest) >> 1), renderer, solution)
         if len(solved.tokens) > context:
             raise NodeError(
-                Code.TRN_MODEL, f"A solved task has {len(solved.tokens)} tokens, the model a context of {context}."
+                Code.TRN_MODEL,
+                f"A solved task has {len(solved.tokens)} tokens, the model a context of {context}.",
             )
         yield solved
 
@@ -217,7 +219,7 @@ def _learn(module: LlamaForCausalLM, optimizer: torch.optim.Optimizer, examples:
     loss.backward()
     torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
     optimizer.step()
-    return loss.item()
+    return float(loss.item())
 
 
 def _logprobs(
