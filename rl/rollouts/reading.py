@@ -1,8 +1,8 @@
 """Reading strangers' rollout files: first in a process that may use little memory and time, then here.
 
-A Parquet file may declare little and unfold into much, and its decoder is a large piece of C++. So a process of its
-own decodes the bytes first. What kills it, or takes too long, is refused; what it reads within its bounds is read
-again here.
+A Parquet file may declare little and unfold into much, and its decoder is a large piece of C++ that aborts on some
+bytes, as fuzzing shows. So a process of its own decodes the bytes first. What kills it, or takes too long, is refused;
+what it reads within its bounds is read again here.
 """
 
 import asyncio

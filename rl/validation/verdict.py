@@ -1,4 +1,7 @@
-"""What a validator says of a file: a code, a sentence, evidence; and what several validators say together. Pure."""
+"""What a validator says of a file: a code, a sentence, evidence. Pure.
+
+What several validators say of one file is taken together by the orchestrator (``rl/orchestration/judging.py``).
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -120,50 +123,3 @@ def gravest_first(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     heads = sorted(firsts.values(), key=lambda finding: -STRIKES.get(finding.code, 1))
     rest = [finding for finding in findings if firsts[finding.code] is not finding]
     return (*heads, *rest)[:MOST_FINDINGS]
-
-
-@dataclass(frozen=True)
-class Settled:
-    """What several verdicts on one file come to.
-
-    Attributes:
-        outcome: What becomes of the file; undecided as long as more are needed.
-        disputed: Validators disagree.
-        wanted: How many more validators should be asked.
-        sentence: Who says what.
-    """
-
-    outcome: Outcome
-    disputed: bool
-    wanted: int
-    sentence: str
-
-
-def settle(verdicts: Sequence[Verdict], *, twice: bool = False) -> Settled:
-    """Takes the verdicts on one file together.
-
-    One decided verdict is enough; two where the file is checked twice or its worker appealed. Where they disagree a
-    third decides, and it is said that they did.
-
-    Args:
-        verdicts: One for each validator, in the order in which they came.
-        twice: Whether two are needed.
-    """
-    decided = [verdict for verdict in verdicts if verdict.outcome is not Outcome.UNDECIDED]
-    refusing = [verdict for verdict in decided if verdict.outcome is Outcome.REFUSED]
-    accepting = [verdict for verdict in decided if verdict.outcome is Outcome.ACCEPTED]
-    disputed = bool(refusing and accepting)
-    needed = 2 if twice else 1
-    said = "; ".join(
-        f"{verdict.validator} {'refuses' if verdict.code else 'accepts'} it"
-        + (f" ({verdict.code}: {verdict.sentence})" if verdict.code else "")
-        for verdict in decided
-    )
-    if len(decided) < needed:
-        return Settled(
-            Outcome.UNDECIDED, disputed, needed - len(decided), said or "Nobody has judged it yet."
-        )
-    if len(refusing) == len(accepting):
-        return Settled(Outcome.UNDECIDED, True, 1, f"Validators disagree, a further one is asked: {said}.")
-    outcome = Outcome.REFUSED if len(refusing) > len(accepting) else Outcome.ACCEPTED
-    return Settled(outcome, disputed, 0, f"Validators disagree: {said}." if disputed else f"{said}.")
