@@ -287,6 +287,15 @@ class RunSections(Section):
     """Deadlines."""
     admission: AdmissionSection = AdmissionSection()
     """Admission."""
+    rl: dict[str, Any] = Field(default_factory=dict)
+    """What `rl.config` says of a run of reinforcement learning; empty where the run learns from text."""
+    objective: dict[str, Any] = Field(default_factory=dict)
+    """What such a run's workers minimise, as `rl.training.settings` has it."""
+
+    @property
+    def tokens_per_sample(self) -> int:
+        """Most tokens of one sample: a sequence, or the whole group of a task's rollouts."""
+        return self.model.context * int(self.rl.get("group_size", 1))
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:

@@ -171,7 +171,7 @@ def rules_of(
         chunk_sizes=tuple(part.stop - part.start for part in grid.slices()),
         samples=sections.round.inner_steps * sections.inner.samples_per_step,
         samples_per_step=sections.inner.samples_per_step,
-        tokens_per_sample=sections.model.context,
+        tokens_per_sample=sections.tokens_per_sample,
         weight_cap=4,
         open_share=1 / 3,
         max_voters=sections.round.max_voters,

@@ -73,3 +73,24 @@ class Environment(Protocol):
 
 
 Config = Mapping[str, Json]
+
+
+class Remote(Protocol):
+    """An environment behind a border, such as that of a process (`rl.environments.hosting`)."""
+
+    @property
+    def version(self) -> str:
+        """As `Environment.version`."""
+        ...
+
+    async def task(self, seed: int) -> Task:
+        """As `Environment.task`."""
+        ...
+
+    async def reply(self, task: Task, transcript: Messages) -> Message | None:
+        """As `Environment.reply`."""
+        ...
+
+    async def score(self, task: Task, transcripts: Sequence[Messages]) -> tuple[float, ...]:
+        """As `Environment.score`."""
+        ...
