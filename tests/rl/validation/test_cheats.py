@@ -1,13 +1,10 @@
 """Each way to cheat is found in the first file that is looked at, with a code, a sentence and evidence."""
 
 import asyncio
-from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from blake3 import blake3
 
 from protocol.errors import Code
@@ -16,19 +13,17 @@ from rl.rollouts.record import Group, Rollout
 from rl.validation.judging import Judge
 from rl.validation.terms import Lease
 from rl.validation.verdict import BAN, Outcome, Verdict
+from tests.rl.validation.cheats import CHEATS, changed, other_weights, said_to_be, with_proofs
 from tests.rl.validation.conftest import judge_of
 from tests.rl.validation.world import (
     ANA,
-    BEN,
     EVE,
     NEWEST,
     WINDOW,
     Drawing,
-    TorchPolicy,
     World,
     beacon_of,
     edited,
-    own_seed,
 )
 
 Groups = tuple[Group, ...]
@@ -53,6 +48,39 @@ def honest(world: World) -> Groups:
     return world.draw(world.lease(EVE.peer_id))
 
 
+@pytest.mark.parametrize("name", CHEATS)
+def test_each_cheat_is_found_in_its_first_file(judge: Judge, world: World, name: str) -> None:
+    cheat, codes = CHEATS[name]
+    lease = world.lease(EVE.peer_id)
+    assert_found(judged(judge, world, cheat(world, lease), lease), *codes)
+
+
+WITHOUT_THE_MODEL = ("truncated", "best of four", "forged reward", "copied rollouts")
+
+
+@pytest.mark.parametrize("name", WITHOUT_THE_MODEL)
+def test_some_cheats_are_found_in_files_that_are_not_audited(judge: Judge, world: World, name: str) -> None:
+    cheat, codes = CHEATS[name]
+    lease = world.lease(EVE.peer_id)
+    assert_found(judged(judge, world, cheat(world, lease), lease, audited=False), *codes)
+
+
+@pytest.mark.parametrize("noise", [0.003, 0.1])
+def test_other_weights_are_found_by_little_and_by_much_noise(
+    judge: Judge, world: World, noise: float
+) -> None:
+    lease = world.lease(EVE.peer_id)
+    verdict = judged(judge, world, other_weights(world, lease, noise), lease)
+    assert_found(verdict, Code.RL_PROOF, Code.RL_OTHER_LOGPROBS)
+
+
+@pytest.mark.parametrize("old", [3, 4])
+def test_a_policy_of_a_step_or_two_ago_is_not_that_of_now(judge: Judge, world: World, old: int) -> None:
+    lease = world.lease(EVE.peer_id, version=5)
+    groups = world.draw(lease, Drawing(versions=(old,), claimed=(5,)))
+    assert_found(judged(judge, world, groups, lease), Code.RL_PROOF, Code.RL_OTHER_LOGPROBS)
+
+
 def test_honest_work_is_accepted(judge: Judge, world: World, honest: Groups) -> None:
     verdict = judged(judge, world, honest, world.lease(EVE.peer_id))
     assert (verdict.outcome, verdict.findings, verdict.strikes) == (Outcome.ACCEPTED, (), 0)
@@ -72,44 +100,6 @@ def test_a_change_of_weights_is_not_believed_at_another_place_than_it_was(judge:
     assert_found(judged(judge, world, groups, lease), Code.RL_PROOF)
 
 
-@pytest.mark.parametrize("noise", [0.003, 0.01, 0.1])
-def test_other_weights_are_found(judge: Judge, world: World, noise: float) -> None:
-    other = World()
-    torch.manual_seed(9)
-    model = deepcopy(world.policies[5].model)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * weight.abs().mean() * noise)
-    other.policies = {5: TorchPolicy(model)}
-    lease = world.lease(EVE.peer_id)
-    verdict = judged(judge, world, other.draw(lease), lease)
-    assert_found(verdict, Code.RL_PROOF, Code.RL_OTHER_LOGPROBS)
-
-
-def _as(groups: Groups, lease: Lease, world: World) -> Groups:
-    """Rollouts of one version said to be of another, with everything that is cheap to forge made to fit."""
-
-    def said(rollout: Rollout) -> Rollout:
-        versions = np.where(rollout.sampled, lease.version, -1).astype(np.int32)
-        return replace(
-            rollout, versions=versions, proof_versions=(lease.version,) * len(rollout.proofs), reward=0.0
-        )
-
-    return tuple(
-        world.rewarded(
-            replace(group, version=lease.version, rollouts=tuple(said(each) for each in group.rollouts))
-        )
-        for group in groups
-    )
-
-
-@pytest.mark.parametrize("old", [1, 3, 4])
-def test_an_older_policy_than_it_says_is_found(judge: Judge, world: World, old: int) -> None:
-    lease = world.lease(EVE.peer_id, version=5)
-    groups = world.draw(lease, Drawing(versions=(old,), claimed=(5,)))
-    assert_found(judged(judge, world, groups, lease), Code.RL_PROOF)
-
-
 @pytest.mark.failure_mode(45)
 @pytest.mark.parametrize("version", range(NEWEST + 1))
 def test_the_window_is_exact_on_both_sides(judge: Judge, world: World, version: int) -> None:
@@ -126,21 +116,9 @@ def test_tokens_of_a_version_outside_of_what_was_to_be_had_are_found_without_the
 ) -> None:
     lease = world.lease(EVE.peer_id, version=5)
     for version in (4, NEWEST + 1):
-        groups = _as(world.draw(lease), replace(lease, version=version), world)
+        groups = said_to_be(world.draw(lease), replace(lease, version=version), world)
         groups = tuple(replace(group, version=5) for group in groups)
         assert_found(judged(judge, world, groups, lease, audited=False), Code.RL_WINDOW)
-
-
-def test_texts_of_an_older_policy_under_the_right_ones_proofs_and_log_probabilities_are_found(
-    judge: Judge, world: World
-) -> None:
-    lease = world.lease(EVE.peer_id, version=5)
-    drawn = _as(world.draw(replace(lease, version=1, beacon=lease.beacon)), lease, world)
-    forged = tuple(
-        replace(group, rollouts=tuple(world.recomputed(rollout, 5) for rollout in group.rollouts))
-        for group in drawn
-    )
-    assert_found(judged(judge, world, forged, lease), Code.RL_OTHER_TOKENS, Code.RL_IMPLAUSIBLE)
 
 
 def test_another_prompt_than_the_task_is_found(judge: Judge, world: World) -> None:
@@ -148,107 +126,20 @@ def test_another_prompt_than_the_task_is_found(judge: Judge, world: World) -> No
     hidden = world.draw(lease, Drawing(prompt="<t>abc</t> is easy: <t>cba</t>"))
     assert_found(judged(judge, world, hidden, lease), Code.RL_PROOF)
     shown = world.draw(lease)
-    shown = edited(shown, lambda rollout: replace(rollout, tokens=_changed(rollout.tokens, 5)))
+    shown = edited(shown, lambda rollout: replace(rollout, tokens=changed(rollout.tokens, 5)))
     assert judged(judge, world, shown, lease, audited=False).code is Code.RL_TRANSCRIPT
-
-
-def _changed(tokens: np.ndarray, place: int) -> np.ndarray:
-    tokens = tokens.copy()
-    tokens[place] = (tokens[place] + 1) % 256 + 1
-    return tokens
-
-
-def test_an_edited_token_is_found_without_the_model(judge: Judge, world: World, honest: Groups) -> None:
-    lease = world.lease(EVE.peer_id)
-    for place in (17, -2):
-        groups = edited(
-            honest, lambda rollout, at=place: replace(rollout, tokens=_changed(rollout.tokens, at))
-        )
-        groups = tuple(world.rewarded(group) for group in groups)
-        verdict = judged(judge, world, groups, lease)
-        assert_found(verdict, Code.RL_IMPLAUSIBLE, Code.RL_PROOF, Code.RL_OTHER_TOKENS)
-
-
-def test_an_edited_token_with_everything_after_it_made_to_fit_is_found(
-    judge: Judge, world: World, honest: Groups
-) -> None:
-    lease = world.lease(EVE.peer_id)
-
-    def edit(rollout: Rollout) -> Rollout:
-        return world.recomputed(replace(rollout, tokens=_changed(rollout.tokens, 20)), 5)
-
-    groups = tuple(world.rewarded(group) for group in edited(honest, edit))
-    assert_found(judged(judge, world, groups, lease), Code.RL_OTHER_TOKENS, Code.RL_IMPLAUSIBLE)
-
-
-def _cut(rollout: Rollout, end: int) -> Rollout:
-    return replace(
-        rollout,
-        tokens=rollout.tokens[:end],
-        sampled=rollout.sampled[:end],
-        logprobs=rollout.logprobs[:end],
-        versions=rollout.versions[:end],
-    )
 
 
 @pytest.mark.parametrize("says", ["length", "eos", "stop", "over"])
 def test_a_rollout_that_was_cut_by_hand_is_found_without_the_model(
     judge: Judge, world: World, honest: Groups, says: str
 ) -> None:
-    def cut(rollout: Rollout) -> Rollout:
-        return replace(world.recomputed(_cut(rollout, rollout.prompt + 20), 5), finish=says)
+    def shorten(rollout: Rollout) -> Rollout:
+        return replace(world.recomputed(cut(rollout, rollout.prompt + 20), 5), finish=says)
 
-    groups = tuple(world.rewarded(group) for group in edited(honest, cut))
+    groups = tuple(world.rewarded(group) for group in edited(honest, shorten))
     verdict = judged(judge, world, groups, world.lease(EVE.peer_id), audited=False)
     assert_found(verdict, Code.RL_TERMINATION)
-
-
-def test_a_rollout_that_was_cut_and_closed_with_an_end_token_is_found(
-    judge: Judge, world: World, honest: Groups
-) -> None:
-    def close(rollout: Rollout) -> Rollout:
-        cut = _cut(rollout, rollout.prompt + 20)
-        cut.tokens[-1] = world.renderer.end
-        return replace(world.recomputed(cut, 5), finish="eos")
-
-    groups = tuple(world.rewarded(group) for group in edited(tuple(_copy(honest)), close))
-    assert_found(
-        judged(judge, world, groups, world.lease(EVE.peer_id)), Code.RL_OTHER_TOKENS, Code.RL_IMPLAUSIBLE
-    )
-
-
-def _copy(groups: Groups) -> list[Group]:
-    return [
-        replace(
-            group,
-            rollouts=tuple(replace(rollout, tokens=rollout.tokens.copy()) for rollout in group.rollouts),
-        )
-        for group in groups
-    ]
-
-
-def test_the_best_of_four_draws_is_found_without_the_model(judge: Judge, world: World) -> None:
-    lease = world.lease(EVE.peer_id)
-
-    def try_number(number: int) -> Callable[[Lease, int, int], bytes]:
-        if number == 0:
-            return own_seed
-        return lambda lease, position, index: blake3(
-            own_seed(lease, position, index) + bytes((number,))
-        ).digest()
-
-    tries = [world.draw(lease, Drawing(seed_of=try_number(number))) for number in range(4)]
-    best = tuple(
-        replace(
-            groups[0],
-            rollouts=tuple(
-                max(same, key=lambda rollout: (rollout.reward, float(rollout.tokens.sum())))
-                for same in zip(*(group.rollouts for group in groups), strict=True)
-            ),
-        )
-        for groups in zip(*tries, strict=True)
-    )
-    assert_found(judged(judge, world, best, lease, audited=False), Code.RL_IMPLAUSIBLE)
 
 
 @pytest.mark.parametrize("reward", [1.0, -1.0, float("nan"), float("inf")])
@@ -259,13 +150,6 @@ def test_a_forged_reward_is_found_without_the_model(
     verdict = judged(judge, world, groups, world.lease(EVE.peer_id), audited=False)
     assert_found(verdict, Code.RL_REWARD)
     assert verdict.strikes >= BAN
-
-
-def test_another_workers_rollouts_are_found_without_the_model(judge: Judge, world: World) -> None:
-    groups = world.draw(world.lease(BEN.peer_id))
-    verdict = judged(judge, world, groups, world.lease(EVE.peer_id), audited=False)
-    assert_found(verdict, Code.RL_IMPLAUSIBLE)
-    assert judged(judge, world, groups, world.lease(BEN.peer_id)).outcome is Outcome.ACCEPTED
 
 
 def test_one_rollout_handed_in_for_a_whole_group_is_found_without_the_model(
@@ -281,23 +165,10 @@ def test_one_rollout_handed_in_for_a_whole_group_is_found_without_the_model(
 def test_proofs_of_another_file_are_found(judge: Judge, world: World, honest: Groups) -> None:
     lease, other = world.lease(EVE.peer_id), world.lease(ANA.peer_id, positions=(9, 10))
     others = world.draw(other)
-    assert_found(judged(judge, world, _with_proofs(honest, others), lease), Code.RL_PROOF)
+    assert_found(judged(judge, world, with_proofs(honest, others), lease), Code.RL_PROOF)
     assert judged(judge, world, others, other, name=b"first").outcome is Outcome.ACCEPTED
-    stolen = judged(judge, world, _with_proofs(honest, others), lease, audited=False)
+    stolen = judged(judge, world, with_proofs(honest, others), lease, audited=False)
     assert_found(stolen, Code.RL_COPY)
-
-
-def _with_proofs(groups: Groups, others: Groups) -> Groups:
-    return tuple(
-        replace(
-            group,
-            rollouts=tuple(
-                replace(rollout, proofs=other.proofs[: len(rollout.proofs)] or rollout.proofs)
-                for rollout, other in zip(group.rollouts, theirs.rollouts, strict=True)
-            ),
-        )
-        for group, theirs in zip(groups, others, strict=True)
-    )
 
 
 @pytest.mark.failure_mode(50)
