@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from protocol.errors import Code, NodeError
 from protocol.units import Digest, PeerId
-from rl.environments.interface import Environment
+from rl.environments.interface import Remote
 from rl.environments.transcript import Renderer
 from rl.rollouts.record import Group, Provenance
 from rl.validation.audit import Audit, Policy, audit
@@ -44,7 +44,7 @@ class Judge:
         self,
         me: PeerId,
         terms: Terms,
-        environment: Environment,
+        environment: Remote,
         renderer: Renderer,
         policy_of: PolicyOf,
         tolerances: Tolerances,

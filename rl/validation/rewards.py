@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from protocol.errors import Code, NodeError
 from protocol.units import Digest
-from rl.environments.interface import Environment, Messages, Task
+from rl.environments.interface import Messages, Remote, Task
 from rl.environments.play import Room, replay
 from rl.environments.transcript import Renderer
 from rl.rollouts.record import Group
@@ -20,7 +20,7 @@ _EXACT = 1e-9
 
 async def check_rewards(
     groups: Sequence[Group],
-    environment: Environment,
+    environment: Remote,
     renderer: Renderer,
     terms: Terms,
     beacon: Digest,
@@ -30,7 +30,7 @@ async def check_rewards(
 
     Args:
         groups: What a file holds, which passed the checks of form.
-        environment: That of the run; best in a process of its own, since it may hang.
+        environment: That of the run; in a process of its own, since it may hang.
         renderer: The run's.
         terms: The run's.
         beacon: Of the policy version that was leased.
@@ -56,9 +56,9 @@ async def check_rewards(
 
 
 async def _group(
-    group: Group, environment: Environment, renderer: Renderer, room: Room, seed: int
+    group: Group, environment: Remote, renderer: Renderer, room: Room, seed: int
 ) -> list[Finding]:
-    task = environment.task(seed)
+    task = await environment.task(seed)
     found: list[Finding] = []
     transcripts: list[Messages] = []
     for rollout in group.rollouts:
@@ -82,7 +82,7 @@ async def _group(
 
 
 async def _scored(
-    group: Group, environment: Environment, task: Task, transcripts: Sequence[Messages]
+    group: Group, environment: Remote, task: Task, transcripts: Sequence[Messages]
 ) -> list[Finding]:
     rewards = await environment.score(task, transcripts)
     if len(rewards) != len(transcripts):

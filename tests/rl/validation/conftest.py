@@ -19,5 +19,5 @@ def judge(world: World) -> Judge:
 
 def judge_of(world: World) -> Judge:
     return Judge(
-        VAL.peer_id, world.terms, world.environment, world.renderer, world.policy_of, Tolerances.of("float32")
+        VAL.peer_id, world.terms, world.remote, world.renderer, world.policy_of, Tolerances.of("float32")
     )

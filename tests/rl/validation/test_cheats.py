@@ -9,11 +9,11 @@ from blake3 import blake3
 
 from protocol.errors import Code
 from protocol.units import Digest
-from rl.rollouts.record import Group, Rollout
+from rl.rollouts.record import Rollout
 from rl.validation.judging import Judge
 from rl.validation.terms import Lease
 from rl.validation.verdict import BAN, Outcome, Verdict
-from tests.rl.validation.cheats import CHEATS, changed, other_weights, said_to_be, with_proofs
+from tests.rl.validation.cheats import CHEATS, Groups, changed, cut, other_weights, said_to_be, with_proofs
 from tests.rl.validation.conftest import judge_of
 from tests.rl.validation.world import (
     ANA,
@@ -25,8 +25,6 @@ from tests.rl.validation.world import (
     beacon_of,
     edited,
 )
-
-Groups = tuple[Group, ...]
 
 
 def judged(

@@ -32,11 +32,11 @@ class Twisted:
     name, version = "reverse-text", "1"
 
     def __init__(self, world: World, how: str) -> None:
-        self._honest, self._how = world.environment, how
+        self._honest, self._how = world.remote, how
         self.hung = asyncio.Event()
 
-    def task(self, seed: int) -> Task:
-        return self._honest.task(seed)
+    async def task(self, seed: int) -> Task:
+        return await self._honest.task(seed)
 
     async def reply(self, task: Task, transcript: Messages) -> Message | None:
         return None
@@ -124,7 +124,7 @@ def test_weights_that_cannot_be_had_leave_the_file_undecided(world: World, drawn
 
     for policy_of in (gone, never):
         judge = Judge(
-            VAL.peer_id, world.terms, world.environment, world.renderer, policy_of, Tolerances.of("float32"),
+            VAL.peer_id, world.terms, world.remote, world.renderer, policy_of, Tolerances.of("float32"),
             Patience(policy=timedelta(seconds=0.05)),
         )  # fmt: skip
         verdict = judged(judge, world, drawn)
@@ -141,9 +141,7 @@ def test_a_validator_whose_own_numbers_are_not_finite_judges_nothing(
     async def broken(version: int) -> TorchPolicy:
         return Broken(world.policies[version].model)
 
-    judge = Judge(
-        VAL.peer_id, world.terms, world.environment, world.renderer, broken, Tolerances.of("float32")
-    )
+    judge = Judge(VAL.peer_id, world.terms, world.remote, world.renderer, broken, Tolerances.of("float32"))
     assert judged(judge, world, drawn).outcome is Outcome.UNDECIDED
 
 
@@ -294,9 +292,7 @@ def test_judging_leaves_the_event_loop_free(world: World, drawn: tuple[Group, ..
     async def noting(version: int) -> TorchPolicy:
         return Noting(world.policies[version].model)
 
-    judge = Judge(
-        VAL.peer_id, world.terms, world.environment, world.renderer, noting, Tolerances.of("float32")
-    )
+    judge = Judge(VAL.peer_id, world.terms, world.remote, world.renderer, noting, Tolerances.of("float32"))
     assert judged(judge, world, drawn).audited == 8
     assert threads
     assert threading.get_ident() not in threads

@@ -23,7 +23,7 @@ from diloco.model import llama_config
 from protocol.identity import Identity
 from protocol.units import Digest, PeerId, RunId
 from rl.environments import Renderer
-from rl.environments.interface import Environment, Message, Task
+from rl.environments.interface import Environment, Message, Messages, Remote, Task
 from rl.environments.reverse_text import ReverseText
 from rl.rollouts.record import CHUNK, SCHEMA, Group, Int32s, Provenance, Rollout
 from rl.sampling import Sampling, choose, finish, noise, processed
@@ -64,6 +64,23 @@ class TorchPolicy:
     @torch.inference_mode()
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         return self.model.lm_head(states).float()
+
+
+class _Here:
+    """An environment of this process behind the border of another."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self.version = environment.version
+
+    async def task(self, seed: int) -> Task:
+        return self._environment.task(seed)
+
+    async def reply(self, task: Task, transcript: Messages) -> Message | None:
+        return await self._environment.reply(task, transcript)
+
+    async def score(self, task: Task, transcripts: Sequence[Messages]) -> tuple[float, ...]:
+        return await self._environment.score(task, transcripts)
 
 
 SeedOf = Callable[[Lease, int, int], bytes]
@@ -139,6 +156,11 @@ class World:
                     if weight.dim() == 2:
                         weight.add_(torch.randn_like(weight) * weight.std() * self.drift)
         return held
+
+    @property
+    def remote(self) -> Remote:
+        """The environment as validators have it."""
+        return _Here(self.environment)
 
     async def policy_of(self, version: int) -> TorchPolicy:
         return self.policies[version]
