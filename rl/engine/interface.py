@@ -28,14 +28,16 @@ class Former:
 
     Attributes:
         id: The request that sampled the turn before.
+        length: Tokens of the transcript after it.
         proofs: The proofs that came with it.
-        version: Policy version of its last token.
+        proof_versions: The policy version of each chunk; without proofs, too.
         refills: How often the rollout changed its version so far.
     """
 
     id: str
+    length: int
     proofs: tuple[bytes, ...] = ()
-    version: int = -1
+    proof_versions: tuple[int, ...] = ()
     refills: int = 0
 
 
@@ -76,6 +78,7 @@ class Piece:
         versions: The policy version that each was sampled with.
         finish: Why the turn ended, in the last piece only.
         proofs: In the last piece: the proofs of the rollout so far, the last of a short chunk if one is open.
+        proof_versions: In the last piece: the policy version of each chunk; also where nothing is proved.
         refills: In the last piece: how often the rollout changed its version so far.
         reused: In the last piece: tokens of the transcript whose keys and values were there and not computed.
     """
@@ -85,6 +88,7 @@ class Piece:
     versions: tuple[int, ...]
     finish: Finish | None = None
     proofs: tuple[bytes, ...] = ()
+    proof_versions: tuple[int, ...] = ()
     refills: int = 0
     reused: int = 0
 
