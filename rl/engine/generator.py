@@ -132,8 +132,9 @@ class Generator:
             What came of it, by request.
         """
         pieces: list[tuple[str, Piece]] = []
-        for work in self.schedule.plan():
-            pieces += self._run(work)
+        with torch.inference_mode():
+            for work in self.schedule.plan():
+                pieces += self._run(work)
         self.holder.expire(self._clock())
         self._retire()
         return pieces
