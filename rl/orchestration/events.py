@@ -89,6 +89,13 @@ class Broken:
 
 
 @dataclass(frozen=True)
+class Lost:
+    """Files that rows name are not on the disk, or cannot be read any more."""
+
+    digests: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
 class Found:
     """A file of another trainer, fetched from it, with the verdicts that its validators signed."""
 
@@ -131,7 +138,7 @@ class Tick:
 
 
 Event = (
-    Certified | Published | Asked | Abandoned | Gone | Uploaded | Broken | Found | Planted | Judged | Validators
+    Certified | Published | Asked | Abandoned | Gone | Uploaded | Broken | Lost | Found | Planted | Judged | Validators
     | Appealed | Tick
 )  # fmt: skip
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from rl.orchestration.events import Broken, Delete, Effect, Found, Planted, Receipt, Uploaded
+from rl.orchestration.events import Broken, Delete, Effect, Found, Lost, Planted, Receipt, Uploaded
 from rl.orchestration.judging import decide, strike
 from rl.orchestration.leasing import banned, before, close, end_of, no_lease
 from rl.orchestration.rows import File, Work
@@ -53,6 +53,14 @@ def on_broken(state: State, event: Broken, now: float) -> Step:
     if work is None:
         return state, [Receipt(event.worker, event.counter, False, "no-lease", no_lease(event.counter))]
     return _refused(state, work, event.code, event.sentence, ())
+
+
+def on_lost(state: State, event: Lost, now: float) -> Step:
+    """Forget files whose bytes are gone; their positions are for others."""
+    for digest in event.digests:
+        if (file := state.kept.files.get(digest.hex())) is not None:
+            state = state.without(file)
+    return state, [Delete(event.digests)]
 
 
 def on_found(state: State, event: Found, now: float) -> Step:
