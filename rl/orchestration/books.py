@@ -23,11 +23,6 @@ def policy_of(value: Value) -> int:
     return value.round + 1
 
 
-def in_window(oldest: int, newest: int, round_number: int, window: int) -> bool:
-    """Whether tokens of these policy versions may be trained on in a round: none too old, none from the future."""
-    return round_number - window <= oldest <= newest <= round_number
-
-
 def positions_of(spans: tuple[Span, ...]) -> Iterator[int]:
     """The positions of some runs, in order."""
     for span in spans:

@@ -1,7 +1,6 @@
 """The rim around the orchestrator's machine: its rows, its files, its clock, and what it says to the outside."""
 
 import asyncio
-import random
 from collections.abc import Callable
 from dataclasses import fields
 
@@ -11,6 +10,7 @@ from diloco.rounds.waiting import Waiting
 from protocol.clock import monotonic
 from protocol.errors import Code, NodeError
 from protocol.units import PeerId
+from rl.orchestration.audits import Audits
 from rl.orchestration.events import (
     Abandoned,
     Appealed,
@@ -50,6 +50,8 @@ from rl.rollouts.record import Group, Provenance
 Outward = AskVerdict | Report | Ban | Lift | Dispute | Distrust
 """What others are to be told or asked."""
 
+_HIDDEN = ("link",)
+
 _KINDS: dict[type, str] = {
     AskVerdict: "rollout.ask", Report: "rollout.verdict", Ban: "worker.banned", Lift: "worker.pardoned",
     Dispute: "rollout.dispute", Distrust: "validator.distrusted", Receipt: "rollout.receipt", Give: "work.given",
@@ -69,8 +71,8 @@ class Orchestrator:
         expected: What the provenance of the answer to a lease must be.
         outward: Carries out what is for others; does not wait.
         emit: The event log.
+        audits: Its audit chains.
         clock: Seconds, monotonic.
-        draw: This trainer's own randomness, uniform in [0, 1).
 
     Raises:
         NodeError: A storage error.
@@ -86,14 +88,14 @@ class Orchestrator:
         folder: Folder,
         reader: Reader,
         expected: Callable[[Work], Provenance],
+        audits: Audits,
         outward: Callable[[Outward], None],
         emit: Emit,
         clock: Callable[[], float] = monotonic,
-        draw: Callable[[], float] = random.SystemRandom().random,
     ) -> None:
         self._store, self._folder, self._reader = store, folder, reader
         self._expected, self._outward, self._emit = expected, outward, emit
-        self._clock, self._draw = clock, draw
+        self._audits, self._clock = audits, clock
         self._changed = asyncio.Event()
         self.state, effects = rebuild(me, rules, value, store.load(), clock())
         self._save(effects)
@@ -139,7 +141,7 @@ class Orchestrator:
         self._feed(Gone(worker))
 
     def begin_upload(self, worker: PeerId, counter: int, nbytes: int) -> Waiting | None:
-        """Room for the answer to a lease; it is written to ``Folder.coming``. A reason to wait where it is not its turn.
+        """Room for the answer to a lease, which is then written to ``Folder.coming``; or why its turn is not yet.
 
         Raises:
             NodeError: ``E-RL-005`` when it is not taken at all; ``STO_FULL`` without room.
@@ -175,8 +177,10 @@ class Orchestrator:
             return self._receipt(Broken(worker, counter, str(error.code), error.sentence))
         self._folder.take(path, signed.digest)
         facts = tuple(facts_of(group) for group in groups)
+        number = self.state.next_number
         event = Uploaded(
-            worker, counter, signed.digest, nbytes, provenance.version, facts, self._draw()
+            worker, counter, signed.digest, nbytes, provenance.version, facts,
+            self._audits.link(number), self._audits.twice(number, signed.digest),
         )  # fmt: skip
         return self._receipt(event)
 
@@ -298,6 +302,8 @@ def _shown(effect: object) -> dict[str, object]:
     """An effect's fields as the event log shows them."""
     shown: dict[str, object] = {}
     for each in fields(effect):  # type: ignore[arg-type]
+        if each.name in _HIDDEN:
+            continue
         value = getattr(effect, each.name)
         if isinstance(value, Work):
             shown |= {

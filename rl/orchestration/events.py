@@ -66,7 +66,8 @@ class Uploaded:
         nbytes: Its size.
         version: The policy version that it says it was leased for.
         groups: What is in it.
-        draw: Uniform in [0, 1), from this trainer's own randomness: whether two validators check it.
+        link: The link of the next number of the audit chain (32 bytes).
+        twice: Drawn to be judged by two validators.
     """
 
     worker: str
@@ -75,7 +76,8 @@ class Uploaded:
     nbytes: int
     version: int
     groups: tuple[GroupFacts, ...]
-    draw: float
+    link: bytes
+    twice: bool
 
 
 @dataclass(frozen=True)
@@ -97,16 +99,18 @@ class Lost:
 
 @dataclass(frozen=True)
 class Found:
-    """A file of another trainer, fetched from it, with the verdicts that its validators signed."""
+    """A file of another trainer, fetched from it, with the verdicts that its validators signed; ``link`` as above."""
 
     file: File
+    link: bytes
 
 
 @dataclass(frozen=True)
 class Planted:
-    """A file that is known to be bad lies on disk, to test validators with."""
+    """A file that is known to be bad lies on disk, to test validators with; ``link`` as above."""
 
     file: File
+    link: bytes
 
 
 @dataclass(frozen=True)
@@ -196,11 +200,21 @@ class Receipt:
 
 @dataclass(frozen=True)
 class AskVerdict:
-    """A validator is to judge a file of a worker of this standing, which decides how much of it is re-derived."""
+    """A validator is to judge a file.
+
+    Attributes:
+        validator: Who is asked.
+        digest: The file.
+        standing: Of its worker, which decides how much is re-derived.
+        number: The number under which it was acknowledged.
+        link: The link of the audit chain of that number.
+    """
 
     validator: str
     digest: bytes
     standing: Standing
+    number: int
+    link: bytes
 
 
 @dataclass(frozen=True)

@@ -53,11 +53,14 @@ class Feed:
         """End the running ``next``, which then gives nothing."""
         self._stopping.set()
 
-    async def next(self, lease: Lease, done: int, size: int, patience: timedelta) -> Portion | None:
-        """The groups of the next inner step of a lease; None when the time is over, or the lease, or somebody stops it.
+    async def next(
+        self, lease: Lease, round_number: int, *, done: int, size: int, patience: timedelta
+    ) -> Portion | None:
+        """The groups of the next inner step of a lease; None when the time is over, or the round, or somebody stops it.
 
         Args:
             lease: This trainer's lease.
+            round_number: The round that trains on it.
             done: Positions of it that are used up.
             size: Positions of a step.
             patience: How long to wait at most.
@@ -65,25 +68,36 @@ class Feed:
         self._stopping.clear()
         until = self._desk.now + patience.total_seconds()
         try:
-            while lease_of(self._desk.state.value, self._desk.state.me) == lease:
+            while self._desk.state.policy <= round_number:
                 changed = self._desk.changed
-                batch = next_batch(self._desk.state, lease, done, size)
-                if batch is not None and not batch.groups:
-                    self._say(nothing_in(lease, batch, self._desk.state.policy))
-                    return Portion((), batch.consumed, batch.empties)
-                if batch is not None and (groups := await self._desk.groups(batch.groups)) is not None:
-                    return Portion(groups, batch.consumed, batch.empties)
+                if self._desk.state.policy == round_number:
+                    if lease_of(self._desk.state.value, self._desk.state.me) != lease:
+                        return None
+                    if (portion := await self._portion(lease, done, size)) is not None:
+                        return portion
+                    self._say(waiting_for(self._desk.state, lease, done, size, self._desk.now, until))
                 now = self._desk.now
-                said = waiting_for(self._desk.state, lease, done, size, now, until)
-                self._say(said)
                 if now >= until:
-                    self._emit("rollouts.timeout", reason=said.reason, sentence=said.sentence)
+                    if self.waiting is not None:
+                        reason, sentence = self.waiting.reason, self.waiting.sentence
+                        self._emit("rollouts.timeout", reason=reason, sentence=sentence)
                     return None
                 if await self._news(changed, min(until - now, _LOOK.total_seconds())):
                     return None
             return None
         finally:
             self.waiting = None
+
+    async def _portion(self, lease: Lease, done: int, size: int) -> Portion | None:
+        """The next step's groups, if all are there."""
+        while (batch := next_batch(self._desk.state, lease, done, size)) is not None:
+            if not batch.groups:
+                self._say(nothing_in(lease, batch, self._desk.state.policy))
+                return Portion((), batch.consumed, batch.empties)
+            groups = await self._desk.groups(batch.groups)
+            if groups is not None and next_batch(self._desk.state, lease, done, size) == batch:
+                return Portion(groups, batch.consumed, batch.empties)
+        return None
 
     async def _news(self, changed: asyncio.Event, seconds: float) -> bool:
         """Wait for a change, for so long; whether somebody stops it."""

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from blake3 import blake3
-
+from protocol.units import Digest, PeerId
 from rl.orchestration.events import (
     Appealed,
     AskVerdict,
@@ -19,6 +18,7 @@ from rl.orchestration.events import (
 )
 from rl.orchestration.rows import EVIDENCE, File, Judge, Opinion
 from rl.orchestration.state import State, Step, fail
+from rl.validation.draw import assigned
 
 _DECIDES = 3  # opinions that decide where two disagree
 
@@ -42,7 +42,12 @@ def on_judged(state: State, event: Judged, now: float) -> Step:
     if file.planted:
         return _tested(state, file, event.opinion)
     file = replace(file, opinions=(*file.opinions, event.opinion))
-    return decide(state.with_row(file), file, now)
+    state = state.with_row(file)
+    if event.opinion.doubt:
+        state = state.with_row(replace(state.record(file.worker), doubted=state.rules.doubted))
+    if event.opinion.undecided and ("file", file.key) not in state.timers:
+        state = state.with_timer("file", file.key, now, state.rules.appeal_within)
+    return decide(state, file, now)
 
 
 def on_appealed(state: State, event: Appealed, now: float) -> Step:
@@ -52,23 +57,24 @@ def on_appealed(state: State, event: Appealed, now: float) -> Step:
         return state, []
     if not file.opinions:  # it was refused for what anybody can see
         return state, []
-    file = replace(file, state="appealed", heard=True, wanted=len(file.opinions) + 1)
+    file = replace(file, state="appealed", heard=True, wanted=len(_decided(file)) + 1)
     return state.with_row(file).with_timer("file", file.key, now, state.rules.appeal_within), []
 
 
 def decide(state: State, file: File, now: float) -> Step:
     """Act on the opinions about a file as far as they decide."""
-    accepting = tuple(each.validator for each in file.opinions if each.accepted)
-    refusing = tuple(each.validator for each in file.opinions if not each.accepted)
+    decided = _decided(file)
+    accepting = tuple(each.validator for each in decided if each.accepted)
+    refusing = tuple(each.validator for each in decided if not each.accepted)
     effects: list[Effect] = []
-    if len(file.opinions) < file.wanted:
+    if len(decided) < file.wanted:
         return state, []
-    if len(accepting) == len(refusing) or (accepting and refusing and len(file.opinions) < _DECIDES):
+    if len(accepting) == len(refusing) or (accepting and refusing and len(decided) < _DECIDES):
         effects.append(Dispute(file.digest, accepting, refusing))
-        wanted = replace(file, wanted=len(file.opinions) + 1)
+        wanted = replace(file, wanted=len(decided) + 1)
         return state.with_row(wanted).with_timer("file", file.key, now, state.rules.appeal_within), effects
     good = len(accepting) > len(refusing)
-    for each in file.opinions:
+    for each in decided:
         judge = state.kept.judges.get(each.validator) or Judge(each.validator)
         right = each.accepted == good
         state = state.with_row(
@@ -76,6 +82,10 @@ def decide(state: State, file: File, now: float) -> Step:
         )
     state, more = _accept(state, file) if good else refuse(state, file, now)
     return state, effects + more
+
+
+def _decided(file: File) -> list[Opinion]:
+    return [opinion for opinion in file.opinions if not opinion.undecided]
 
 
 def overdue(state: State, now: float) -> Step:
@@ -97,9 +107,9 @@ def overdue(state: State, now: float) -> Step:
         if file.state == "refused":  # nobody has appealed in time
             state = state.without(file)
             effects.append(Delete((file.digest,)))
-        elif file.state == "appealed" and not any(each.accepted for each in file.opinions):
+        elif file.state == "appealed" and not any(each.accepted for each in _decided(file)):
             state = state.with_row(replace(file, state="refused"))
-        else:  # opinions differ, and no third one came
+        elif file.state in ("waiting", "appealed"):  # opinions differ, and no third one came
             state, more = _disputed(state, file, now)
             effects += more
     return state, effects
@@ -108,7 +118,8 @@ def overdue(state: State, now: float) -> Step:
 def assign(state: State, now: float) -> Step:
     """Ask validators for the opinions that are missing, for what is trained first before what comes later.
 
-    Who is asked follows from the file and the beacon, which no worker chooses; one that let its time pass comes last.
+    Who is asked is drawn by the file and its link, which nobody knew before the file was fixed; one that let its time
+    pass comes last.
     """
     rounds = state.rounds_of()
     places = {position: number for number, position in enumerate(rounds)}
@@ -125,25 +136,24 @@ def assign(state: State, now: float) -> Step:
         (f for f in state.kept.files.values() if f.state in ("waiting", "appealed")), key=turn
     ):
         running = sum(key == file.key for key, _ in asked)
-        missing = file.wanted - len(file.opinions) - running
+        missing = file.wanted - len(_decided(file)) - running
         if missing <= 0:
             continue
         given = {each.validator for each in file.opinions}
         free = [
-            name
+            PeerId(name)
             for name in trusted(state)
             if name not in given
             and (file.key, name) not in asked
             and load.get(name, 0) < state.rules.per_validator
         ]
-        order = sorted(
-            free,
-            key=lambda name: (state.silent.get((file.key, name), 0), _lot(state, file, name)),
-        )
+        drawn = assigned(Digest(file.link), Digest(file.digest), free, len(free))
+        silent = {name: state.silent.get((file.key, name), 0) for name in drawn}
+        order = sorted(drawn, key=silent.__getitem__)
         for name in order[:missing]:
             asked[(file.key, name)] = now + state.rules.verdict_within.total_seconds()
             load[name] = load.get(name, 0) + 1
-            effects.append(AskVerdict(name, file.digest, file.standing))
+            effects.append(AskVerdict(name, file.digest, file.standing, file.number, file.link))
     return (replace(state, asked=asked), effects) if effects else (state, [])
 
 
@@ -151,10 +161,6 @@ def trusted(state: State) -> list[str]:
     """The validators that are there and have accepted nothing that is known to be bad."""
     failed = {judge.validator for judge in state.kept.judges.values() if judge.failed}
     return sorted(state.validators - failed - set(state.value.banned))
-
-
-def _lot(state: State, file: File, validator: str) -> bytes:
-    return blake3(b"intellect.validator\0" + state.value.beacon + file.digest + validator.encode()).digest()
 
 
 def _accept(state: State, file: File) -> Step:
@@ -177,6 +183,7 @@ def _accept(state: State, file: File) -> Step:
         accepted=record.accepted + len(file.groups),
         refused=record.refused - appealed,
         clean=clean,
+        doubted=max(0, record.doubted - 1),
         strikes=max(0, strikes),
         banned="" if lifted else record.banned,
         evidence=tuple(each for each in record.evidence if each != file.digest),
@@ -189,7 +196,7 @@ def _accept(state: State, file: File) -> Step:
 
 def refuse(state: State, file: File, now: float) -> Step:
     """Refuse a file for good, or until an appeal; its positions are for others."""
-    worst = max((each for each in file.opinions if not each.accepted), key=lambda each: each.strikes)
+    worst = max((each for each in _decided(file) if not each.accepted), key=lambda each: each.strikes)
     again = file.struck
     file = replace(file, state="refused", code=worst.code, struck=max(worst.strikes, again))
     sentence = f"{worst.code}: {worst.sentence}"
@@ -242,7 +249,9 @@ def _disputed(state: State, file: File, now: float) -> Step:
         for group in file.groups:
             state = fail(state, group.position, file.worker)
     file = replace(file, state="refused", code="disputed", struck=0, heard=True)
-    sentence = f"{len(file.opinions)} validators disagree, and no other one could be asked; nobody is blamed."
+    sentence = (
+        f"{len(file.opinions)} validators did not agree, and no other one could be asked; nobody is blamed."
+    )
     effects: list[Effect] = [Report(file.worker, file.digest, False, "disputed", sentence)]
     if lifted:
         effects.append(Lift(file.worker, sentence))

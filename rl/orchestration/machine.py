@@ -82,8 +82,9 @@ def rebuild(me: str, rules: Rules, value: Value, kept: Kept, now: float) -> tupl
         if not work.late:
             state = state.with_timer("work", work.key, now, rules.work_within)
     for file in kept.files.values():
-        differ = file.state == "waiting" and len(file.opinions) > 1
-        if file.state in ("refused", "appealed") or differ:
+        sides = {opinion.accepted for opinion in file.opinions if not opinion.undecided}
+        unsure = len(sides) > 1 or any(opinion.undecided for opinion in file.opinions)
+        if file.state in ("refused", "appealed") or (file.state == "waiting" and unsure):
             state = state.with_timer("file", file.key, now, rules.appeal_within)
     return advance(state, Certified(value), now)
 

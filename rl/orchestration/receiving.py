@@ -6,7 +6,7 @@ from dataclasses import replace
 from rl.orchestration.events import Broken, Delete, Effect, Found, Lost, Planted, Receipt, Uploaded
 from rl.orchestration.judging import decide, strike
 from rl.orchestration.leasing import banned, before, close, end_of, no_lease
-from rl.orchestration.rows import File, Work
+from rl.orchestration.rows import File, Tally, Work
 from rl.orchestration.state import State, Step, fail
 
 
@@ -42,9 +42,9 @@ def on_uploaded(state: State, event: Uploaded, now: float) -> Step:
     file = File(
         event.digest, event.worker, event.counter, event.version, event.nbytes, event.groups,
         standing=state.standing(state.record(event.worker)),
-        wanted=2 if event.draw < state.rules.twice else 1,
+        wanted=2 if event.twice else 1,
     )  # fmt: skip
-    return state.with_row(file), [Receipt(event.worker, event.counter, True)]
+    return _acknowledge(state, file, event.link)[0], [Receipt(event.worker, event.counter, True)]
 
 
 def on_broken(state: State, event: Broken, now: float) -> Step:
@@ -78,13 +78,20 @@ def on_found(state: State, event: Found, now: float) -> Step:
         return state, [Delete((file.digest,))]
     opinions = tuple({each.validator: each for each in file.opinions}.values())
     file = replace(file, state="waiting", opinions=opinions, code="", struck=0, heard=False, planted=False)
-    return decide(state.with_row(file), file, now)
+    return decide(*_acknowledge(state, file, event.link), now)
 
 
 def on_planted(state: State, event: Planted, now: float) -> Step:
     """Have a file judged that is known to be bad."""
     file = replace(event.file, state="waiting", opinions=(), wanted=1, planted=True)
-    return state.with_row(file), []
+    return _acknowledge(state, file, event.link)[0], []
+
+
+def _acknowledge(state: State, file: File, link: bytes) -> tuple[State, File]:
+    """Give a file the next number and its link."""
+    number = state.next_number
+    file = replace(file, number=number, link=link)
+    return state.with_row(file).with_row(Tally(number)), file
 
 
 def _wrong(state: State, work: Work, event: Uploaded) -> str:

@@ -66,6 +66,8 @@ class Opinion:
         code: Stable code of what is wrong.
         sentence: The same in words.
         strikes: What it costs the worker; 0 for what an honest one can run into.
+        undecided: It could not judge the file; another one is asked.
+        doubt: Something is unusual and proves nothing: the worker's next files are audited in full.
     """
 
     validator: str
@@ -73,6 +75,8 @@ class Opinion:
     code: str = ""
     sentence: str = ""
     strikes: int = 0
+    undecided: bool = False
+    doubt: bool = False
 
 
 FileState = Literal["waiting", "accepted", "refused", "appealed"]
@@ -89,6 +93,8 @@ class File:
         version: The policy version of that lease.
         nbytes: Its size.
         groups: What is in it.
+        number: The number under which this trainer acknowledged it.
+        link: The link of the audit chain of that number (32 bytes), by which it is judged.
         standing: How far its worker was believed when it came, which decides how much of it is re-derived.
         wanted: Opinions that decide.
         opinions: Those that have come.
@@ -105,6 +111,8 @@ class File:
     version: int
     nbytes: int
     groups: tuple[GroupFacts, ...]
+    number: int = 0
+    link: bytes = b""
     standing: Standing = Standing.NEW
     wanted: int = 1
     opinions: tuple[Opinion, ...] = ()
@@ -155,6 +163,7 @@ class Worker:
         refused: Files that were refused.
         clean: Accepted files since the last strike, or since one was forgiven.
         strikes: Strikes that count.
+        doubted: Accepted files until a doubt about it is over.
         recent: The ends of its last leases: ``a`` answered, ``x`` abandoned, ``l`` late.
         banned: Why it is banned; empty where it is not.
         evidence: Digests of the files it is banned for.
@@ -166,6 +175,7 @@ class Worker:
     refused: int = 0
     clean: int = 0
     strikes: int = 0
+    doubted: int = 0
     recent: str = ""
     banned: str = ""
     evidence: tuple[bytes, ...] = ()
@@ -198,7 +208,15 @@ class Judge:
         return self.validator
 
 
-Row = Work | File | Place | Worker | Judge
+@dataclass(frozen=True)
+class Tally:
+    """How many files have been acknowledged; a number is never given twice."""
+
+    acknowledged: int = 0
+    key: str = "tally"
+
+
+Row = Work | File | Place | Worker | Judge | Tally
 
 
 @dataclass(frozen=True)
@@ -210,6 +228,7 @@ class Kept:
     places: Mapping[str, Place] = field(default_factory=dict)
     workers: Mapping[str, Worker] = field(default_factory=dict)
     judges: Mapping[str, Judge] = field(default_factory=dict)
+    tallies: Mapping[str, Tally] = field(default_factory=dict)
 
     def with_row(self, row: Row) -> "Kept":
         """With a row added or replaced."""
@@ -247,5 +266,6 @@ class Kept:
 
 TABLES: Mapping[type, str] = {
     Work: "works", File: "files", Place: "places", Worker: "workers", Judge: "judges",
+    Tally: "tallies",
 }  # fmt: skip
 """The kind of each row."""

@@ -28,7 +28,7 @@ class Rules:
         strikes: Strikes from which on a worker is banned.
         forgiven_after: Accepted files in a row that take one strike away.
         abandon_rate: Share of the last leases not answered from which on a worker is suspicious.
-        twice: Share of the files that two validators check, unmarked.
+        doubted: Accepted files in a row after which a doubt about a worker is over.
         per_validator: Most files that one validator is asked for at a time.
         most_refused: Refused files that are kept for appeals, the newest.
         work_within: Time for a lease of work.
@@ -55,7 +55,7 @@ class Rules:
     strikes: int = 3
     forgiven_after: int = 64
     abandon_rate: float = 0.5
-    twice: float = 0.05
+    doubted: int = 8
     per_validator: int = 8
     most_refused: int = 16
     work_within: timedelta = timedelta(minutes=5)

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from diloco.rounds.values import Value
-from rl.orchestration.books import Open, Wanted, in_window, plan, policy_of
+from rl.orchestration.books import Open, Wanted, plan, policy_of
 from rl.orchestration.events import Effect
 from rl.orchestration.rows import File, GroupFacts, Kept, Place, Row, Work, Worker
 from rl.orchestration.rules import Rules
 from rl.work.standing import Standing
+from rl.work.window import in_window
 
 Holder = Work | File
 _FEWEST_RECENT = 8  # leases, before their rate of abandoned ones says anything
@@ -73,6 +74,12 @@ class State:
 
     # ---- questions
 
+    @property
+    def next_number(self) -> int:
+        """The number that the next acknowledged file gets, from 1."""
+        tally = self.kept.tallies.get("tally")
+        return 1 if tally is None else tally.acknowledged + 1
+
     def record(self, worker: str) -> Worker:
         """What a worker has done so far."""
         return self.kept.workers.get(worker) or Worker(worker)
@@ -82,12 +89,12 @@ class State:
         return self.kept.places.get(str(position)) or Place(position)
 
     def standing(self, record: Worker) -> Standing:
-        """How far a worker is believed: suspicious with a strike, or when it does not answer much of what it takes."""
+        """How far a worker is believed: suspicious with a strike, a doubt, or many leases that it does not answer."""
         if record.banned:
             return Standing.BANNED
         unanswered = sum(end != "a" for end in record.recent)
         often = unanswered >= self.rules.abandon_rate * len(record.recent)
-        if record.strikes or (len(record.recent) >= _FEWEST_RECENT and often):
+        if record.strikes or record.doubted or (len(record.recent) >= _FEWEST_RECENT and often):
             return Standing.SUSPICIOUS
         return Standing.NEW if record.accepted < self.rules.trusted_after else Standing.ESTABLISHED
 
@@ -100,7 +107,7 @@ class State:
         number = rounds.get(position)
         if number is None or oldest < self.place(position).floor:
             return False
-        return in_window(oldest, newest, number, self.rules.window)
+        return all(in_window(each, number, self.rules.window) for each in (oldest, newest))
 
     def holders(self) -> dict[int, Holder]:
         """What is to become of each wanted position: an accepted file, else a waiting one, else an open lease."""

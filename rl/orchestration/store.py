@@ -13,7 +13,19 @@ from typing import Any
 import msgpack
 
 from protocol.errors import Code, NodeError
-from rl.orchestration.rows import TABLES, File, GroupFacts, Judge, Kept, Opinion, Place, Row, Work, Worker
+from rl.orchestration.rows import (
+    TABLES,
+    File,
+    GroupFacts,
+    Judge,
+    Kept,
+    Opinion,
+    Place,
+    Row,
+    Tally,
+    Work,
+    Worker,
+)
 from rl.work.standing import Standing
 
 SCHEMA_VERSION = 1
@@ -112,4 +124,5 @@ _READERS: Mapping[str, Callable[[dict[str, Any]], Row]] = {
     "places": lambda row: Place(**row),
     "workers": lambda row: Worker(**row),
     "judges": lambda row: Judge(**row),
+    "tallies": lambda row: Tally(**row),
 }

@@ -1,4 +1,4 @@
-"""A member's training on rollouts: what ``diloco/member/training.py`` asks to train a lease, fed with accepted groups."""
+"""A member's training on rollouts: leases of positions, fed with accepted groups (``diloco/member/training.py``)."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -41,6 +41,9 @@ class Workers(Protocol):
     async def group(self) -> Processes:
         """The running processes."""
         ...
+
+    async def evaluate(self) -> None:
+        """Nothing is held out: a policy is judged by its rewards."""
 
     def request_stop(self) -> None:
         """End what they do after the step in hand."""
@@ -120,7 +123,9 @@ class RolloutTrainer:
                 if left <= timedelta(0):
                     break
                 patience = min(patience, left)
-            portion = await self._feed.next(lease, done + used, settings.size, patience)
+            portion = await self._feed.next(
+                lease, round_number, done=done + used, size=settings.size, patience=patience
+            )
             if portion is None or self._stopped:
                 break
             if not portion.groups:
@@ -168,6 +173,9 @@ class RolloutTrainer:
             )
         finally:
             path.unlink(missing_ok=True)
+
+    async def evaluate(self) -> None:
+        """Nothing is held out: a policy is judged by its rewards."""
 
     def request_stop(self) -> None:
         """End the running ``train`` after its current step; also where it waits for groups."""

@@ -44,7 +44,8 @@ class Judge:
             and work.version <= group.oldest,
             f"position {position} is trained on and is not what was leased",
         )
-        agreed = sum(1 if opinion.accepted else -1 for opinion in file.opinions)
+        decided = [opinion for opinion in file.opinions if not opinion.undecided]
+        agreed = sum(1 if opinion.accepted else -1 for opinion in decided)
         insist(agreed > 0, f"position {position} is trained on and more refused than accepted it")
         insist(not banned, f"position {position} is trained on and its worker is banned")
         insist(max(group.rewards) > min(group.rewards), f"position {position} is trained on and has no range")

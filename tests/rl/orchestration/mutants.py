@@ -18,8 +18,8 @@ Mutant = Callable[[], Sequence[AbstractContextManager[Any]]]
 def a_window_that_is_one_too_wide() -> Sequence[AbstractContextManager[Any]]:
     """Staleness is compared before the increment."""
 
-    def in_window(oldest: int, newest: int, number: int, window: int) -> bool:
-        return number - window - 1 <= oldest <= newest <= number
+    def in_window(version: int, newest: int, window: int) -> bool:
+        return newest - window - 1 <= version <= newest
 
     def useless(state: State, file: File, is_open: books.Open) -> bool:
         wider = replace(state.rules, window=state.rules.window + 1)

@@ -9,7 +9,7 @@ from blake3 import blake3
 
 from diloco.rounds.leases import samples_of
 from diloco.rounds.values import Lease, Value
-from rl.orchestration.books import in_window, lease_of, plan
+from rl.orchestration.books import lease_of, plan
 from rl.orchestration.events import (
     Abandoned,
     Appealed,
@@ -44,11 +44,12 @@ from rl.orchestration.rows import File, GroupFacts, Kept, Opinion, Work
 from rl.orchestration.rules import Rules
 from rl.orchestration.waiting import nothing_in, waiting_for
 from rl.work.standing import Standing
+from rl.work.window import in_window
 from tests.rl.orchestration.world import first_value, next_value
 
 T = TypeVar("T")
 ME = "trainer-0"
-RULES = Rules(rounds=0, lease_size=4, window=2, group_size=2, groups_per_work=2, trusted_after=100, twice=0.0)
+RULES = Rules(rounds=0, lease_size=4, window=2, group_size=2, groups_per_work=2, trusted_after=100)
 
 
 class Bench:
@@ -87,12 +88,12 @@ class Bench:
         return tuple(GroupFacts(each, work.version, work.version, rewards, 10) for each in work.positions)
 
     def send(
-        self, work: Work, rewards: tuple[float, ...] = (0.0, 1.0), draw: float = 0.9, **other: object
+        self, work: Work, rewards: tuple[float, ...] = (0.0, 1.0), twice: bool = False, **other: object
     ) -> bytes:
         self.made += 1
         digest = blake3(str(self.made).encode()).digest()
         event = Uploaded(
-            work.worker, work.counter, digest, 100, work.version, self.groups(work, rewards), draw
+            work.worker, work.counter, digest, 100, work.version, self.groups(work, rewards), bytes(32), twice
         )
         self.feed(replace(event, **other))  # type: ignore[arg-type]
         return digest
@@ -156,7 +157,11 @@ def test_the_part_of_a_trainer_that_left_is_in_the_plan_of_the_other() -> None:
     [(5, 7, True), (4, 7, False), (7, 7, True), (7, 8, False), (5, 5, True), (4, 4, False), (8, 8, False)],
 )
 def test_the_window_is_exact_on_both_sides(oldest: int, newest: int, fits: bool) -> None:
-    assert in_window(oldest, newest, 7, 2) is fits
+    bench = Bench()
+    for _ in range(7):
+        bench.round(0)
+    assert bench.state.counts(0, oldest, newest, bench.state.rounds_of()) is fits
+    assert (in_window(oldest, 7, 2) and in_window(newest, 7, 2)) is fits
 
 
 @pytest.mark.failure_mode(45)
@@ -351,11 +356,11 @@ def test_a_broken_file_costs_a_strike_and_its_positions_go_on() -> None:
 # ---- verdicts
 
 
-def test_who_judges_a_file_follows_from_its_bytes_and_is_not_always_the_same() -> None:
+def test_who_judges_a_file_is_drawn_by_its_link_and_drawn_alike_after_a_restart() -> None:
     bench = Bench()
     asked = []
     for number in range(6):
-        bench.send(bench.ask(f"w{number}"))
+        bench.send(bench.ask(f"w{number}"), link=blake3(bytes([number])).digest())
         asked += [(ask.digest, ask.validator) for ask in bench.of(AskVerdict)]
     assert len({validator for _, validator in asked}) > 1
     again, effects = rebuild(ME, RULES, bench.value, bench.state.kept, 0.0)
@@ -387,7 +392,7 @@ def test_without_validators_files_wait_and_are_judged_when_one_comes() -> None:
 
 def test_two_validators_that_disagree_are_decided_by_a_third() -> None:
     bench = Bench()
-    digest = bench.send(bench.ask(), draw=-1.0)
+    digest = bench.send(bench.ask(), twice=True)
     assert len(bench.of(AskVerdict)) == 2
     bench.verdict(digest, True)
     bench.verdict(digest, False)
@@ -396,12 +401,15 @@ def test_two_validators_that_disagree_are_decided_by_a_third() -> None:
     bench.verdict(digest, True)
     assert bench.state.kept.files[digest.hex()].state == "accepted"
     assert [judge.overruled for judge in bench.state.kept.judges.values()].count(1) == 1
+    bench.now += 10 * RULES.appeal_within.total_seconds()
+    bench.feed(Tick())
+    assert bench.state.kept.files[digest.hex()].state == "accepted"
 
 
 def test_a_dispute_without_a_third_validator_ends_and_blames_nobody() -> None:
     bench = Bench()
     bench.feed(Validators(frozenset({"v1", "v2"})))
-    digest = bench.send(bench.ask(), draw=-1.0)
+    digest = bench.send(bench.ask(), twice=True)
     bench.verdict(digest, True)
     bench.verdict(digest, False, 9)
     bench.now += RULES.appeal_within.total_seconds()
@@ -423,6 +431,54 @@ def test_a_cheater_is_banned_with_evidence_and_told_why_and_nothing_of_it_is_tra
     assert bench.state.kept.files[good.hex()].state == "refused"
     assert bench.told("cheat").waiting.reason == "banned"
     assert bench.ask("honest").positions == (0, 1)
+
+
+def test_who_cannot_judge_a_file_is_followed_by_another_and_blames_nobody() -> None:
+    bench = Bench()
+    digest = bench.send(bench.ask())
+    (first,) = bench.of(AskVerdict)
+    bench.feed(Judged(digest, Opinion(first.validator, False, "E-RL-080", "No memory.", undecided=True)))
+    (second,) = bench.of(AskVerdict)
+    assert second.validator != first.validator
+    bench.verdict(digest)
+    assert bench.state.kept.files[digest.hex()].state == "accepted"
+    assert [judge.overruled for judge in bench.state.kept.judges.values()] == [0]
+
+
+def test_a_file_that_nobody_can_judge_is_not_waited_for() -> None:
+    bench = Bench()
+    digest = bench.send(bench.ask())
+    for name in ("v1", "v2", "v3"):
+        bench.feed(Judged(digest, Opinion(name, False, "E-RL-080", "No memory.", undecided=True)))
+    bench.now += RULES.appeal_within.total_seconds()
+    bench.feed(Tick())
+    assert bench.of(Report)[0].code == "disputed"
+    assert bench.ask("other").positions == (0, 1)
+
+
+def test_a_doubt_has_the_next_files_of_a_worker_audited_in_full() -> None:
+    bench = Bench(replace(RULES, trusted_after=0, doubted=2))
+    digest = bench.send(bench.ask())
+    assert bench.of(AskVerdict)[0].standing is Standing.ESTABLISHED
+    bench.feed(Judged(digest, Opinion(bench.of(AskVerdict)[0].validator, True, doubt=True)))
+    standings = []
+    for _ in range(2):
+        digest = bench.send(bench.ask())
+        standings.append(bench.of(AskVerdict)[0].standing)
+        bench.verdict(digest)
+    assert standings == [Standing.SUSPICIOUS, Standing.ESTABLISHED]
+
+
+def test_files_are_numbered_as_they_are_acknowledged_and_no_number_is_given_twice() -> None:
+    bench = Bench()
+    bench.make()
+    assert bench.of(Delete) == []
+    bench.round(4)
+    assert not bench.state.kept.files
+    bench.feed(Published(1))
+    bench.send(bench.ask(), link=b"2" * 32)
+    (ask,) = bench.of(AskVerdict)
+    assert (ask.number, ask.link) == (2, b"2" * 32)
 
 
 def test_an_appeal_goes_to_another_validator_and_can_lift_a_ban() -> None:
@@ -458,7 +514,7 @@ def test_who_accepts_what_is_known_to_be_bad_is_not_asked_again_and_its_word_is_
     bench = Bench()
     bench.feed(Validators(frozenset({"v1"})))
     digest = bench.make()
-    bench.feed(Planted(File(bytes(32), "", 0, 0, 10, (), planted=True)))
+    bench.feed(Planted(File(bytes(32), "", 0, 0, 10, (), planted=True), b"l" * 32))
     bench.feed(Validators(frozenset({"v1", "v2"})))
     bench.feed(Judged(bytes(32), Opinion("v1", True)))
     assert [effect.validator for effect in bench.of(Distrust)] == ["v1"]
@@ -540,13 +596,13 @@ def test_files_of_another_trainer_are_taken_over_with_their_verdicts() -> None:
     bench = Bench()
     groups = tuple(GroupFacts(p, 0, 0, (0.0, 1.0), 10) for p in (0, 1))
     file = File(bytes(32), "w", 3, 0, 100, groups, opinions=(Opinion("v9", True),), state="waiting")
-    bench.feed(Found(file))
+    bench.feed(Found(file, bytes(32)))
     assert bench.ask("w").positions == (2, 3)
     bench.send(bench.state.works_of("w")[0])
     bench.verdict(list(bench.state.kept.files.values())[-1].digest)
     batch = bench.batch()
     assert batch is not None and batch.groups[0] == (bytes(32), 0)
-    bench.feed(Found(replace(file, digest=bytes(31) + b"1")))
+    bench.feed(Found(replace(file, digest=bytes(31) + b"1"), bytes(32)))
     assert bench.of(Delete)
 
 

@@ -37,17 +37,19 @@ class Orchestrators(RuleBasedStateMachine):
     def a_worker_asks(self, number: int, worker: str, lost: bool, dies: int | None) -> None:
         self.world.ask(self.trainer(number), worker, lost=lost, most=dies)
 
-    @rule(number=TRAINER, worker=WORKERS, kind=KINDS, draw=st.sampled_from([0.0, 0.9]), dies=DIES)
-    def a_worker_answers(self, number: int, worker: str, kind: str, draw: float, dies: int | None) -> None:
-        self.world.answer(self.trainer(number), worker, kind=kind, draw=draw, most=dies)
+    @rule(number=TRAINER, worker=WORKERS, kind=KINDS, twice=st.booleans(), dies=DIES)
+    def a_worker_answers(self, number: int, worker: str, kind: str, twice: bool, dies: int | None) -> None:
+        self.world.answer(self.trainer(number), worker, kind=kind, twice=twice, most=dies)
 
     @rule(number=TRAINER, worker=WORKERS, dies=DIES)
     def a_worker_gives_up(self, number: int, worker: str, dies: int | None) -> None:
         self.world.abandon(self.trainer(number), worker, dies)
 
-    @rule(number=TRAINER, accepted=st.booleans(), strikes=st.integers(0, 2), dies=DIES)
-    def a_validator_judges(self, number: int, accepted: bool, strikes: int, dies: int | None) -> None:
-        self.world.judge_one(self.trainer(number), accepted, strikes, dies)
+    @rule(number=TRAINER, accepted=st.booleans(), strikes=st.integers(0, 2), dies=DIES, unsure=st.booleans())
+    def a_validator_judges(
+        self, number: int, accepted: bool, strikes: int, dies: int | None, unsure: bool
+    ) -> None:
+        self.world.judge_one(self.trainer(number), accepted, strikes, dies, unsure)
 
     @rule(number=TRAINER)
     def a_validator_stays_silent(self, number: int) -> None:
@@ -115,5 +117,5 @@ def test_a_rule_that_is_taken_away_is_missed(mutant: Mutant) -> None:
         for patched in mutant():
             patches.enter_context(patched)
         with pytest.raises(Violation):
-            for seed in range(120):
+            for seed in range(300):
                 play(seed, trainers=1 + seed % 3)

@@ -43,7 +43,7 @@ SIZE = 4  # positions of a lease
 
 RULES = Rules(
     rounds=0, lease_size=SIZE, window=2, group_size=2, groups_per_work=2, open_works=2, most_waiting=6,
-    newcomer_positions=4, trusted_after=6, tries=3, most_workers=6, strikes=2, forgiven_after=5, twice=0.3,
+    newcomer_positions=4, trusted_after=6, tries=3, most_workers=6, strikes=2, forgiven_after=5, doubted=2,
     most_refused=4, work_within=timedelta(seconds=10), verdict_within=timedelta(seconds=5),
     appeal_within=timedelta(seconds=20), seen_within=timedelta(seconds=10),
 )  # fmt: skip
@@ -130,6 +130,9 @@ class World:
             self.boot(trainer)
             return carried
         trainer.state = state
+        for key, file in state.kept.files.items():
+            stood = key in files and files[key].state == "accepted" and file.state == "refused"
+            insist(not stood or trainer.is_banned(file.worker), "an accepted file is refused without a verdict")
         self._check(trainer)
         return effects
 
@@ -149,7 +152,7 @@ class World:
             case Give(work, _):
                 trainer.given.setdefault(work.worker, []).append(work)
                 self.leased[(trainer.name, work.key)] = work
-            case AskVerdict(validator, digest, _):
+            case AskVerdict(validator=validator, digest=digest):
                 trainer.asked.append((validator, digest))
             case Tell():
                 self.told = [*self.told[-20:], effect]
@@ -203,7 +206,13 @@ class World:
         self.feed(trainer, Asked(worker, tuple(work.counter for work in mine)), most)
 
     def answer(
-        self, trainer: Trainer, worker: str, *, kind: str = "good", draw: float = 0.9, most: int | None = None
+        self,
+        trainer: Trainer,
+        worker: str,
+        *,
+        kind: str = "good",
+        twice: bool = False,
+        most: int | None = None,
     ) -> None:
         """A worker answers its oldest lease: good, flat, or with a lie."""
         mine = trainer.given.get(worker, [])
@@ -224,7 +233,8 @@ class World:
         )
         digest = blake3(self.made.to_bytes(8, "big")).digest()
         version = work.version - 3 if kind == "claim" else work.version
-        self.feed(trainer, Uploaded(worker, work.counter, digest, 1000, version, groups, draw), most)
+        link = blake3(digest).digest()
+        self.feed(trainer, Uploaded(worker, work.counter, digest, 1000, version, groups, link, twice), most)
 
     def abandon(self, trainer: Trainer, worker: str, most: int | None = None) -> None:
         if mine := trainer.given.get(worker):
@@ -235,13 +245,20 @@ class World:
             trainer.given.pop(worker, None)
             self.feed(trainer, Gone(worker))
 
-    def judge_one(self, trainer: Trainer, accepted: bool, strikes: int = 1, most: int | None = None) -> None:
+    def judge_one(
+        self,
+        trainer: Trainer,
+        accepted: bool,
+        strikes: int = 1,
+        most: int | None = None,
+        unsure: bool = False,
+    ) -> None:
         """The validator that was asked first gives its verdict."""
         if trainer.asked:
             validator, digest = trainer.asked.pop(0)
-            opinion = Opinion(
-                validator, accepted, "" if accepted else "E-RL-070", "Found.", 0 if accepted else strikes
-            )
+            opinion = Opinion(validator, True, doubt=strikes == 2)
+            if not accepted:
+                opinion = Opinion(validator, False, "E-RL-070", "Found.", 0 if unsure else strikes, unsure)
             self.feed(trainer, Judged(digest, opinion), most)
 
     def forget_verdict(self, trainer: Trainer) -> None:
@@ -355,7 +372,7 @@ def play(seed: int, deeds: int = 250, trainers: int = 1) -> World:
 
     def answer(trainer: Trainer, worker: str, most: int | None) -> None:
         kind = draw.choice(["good", "good", "flat"]) if draw.random() < honest else draw.choice(lies)
-        world.answer(trainer, worker, kind=kind, draw=draw.random(), most=most)
+        world.answer(trainer, worker, kind=kind, twice=draw.random() < 0.3, most=most)
 
     def decide() -> None:
         gone = names[-1] if len(names) > 1 and draw.random() < 0.3 else None
@@ -370,7 +387,17 @@ def play(seed: int, deeds: int = 250, trainers: int = 1) -> World:
         weighted: list[tuple[float, Callable[[], object]]] = [
             (0.2, partial(world.ask, trainer, worker, lost=draw.random() < 0.1, most=most)),
             (0.2, partial(answer, trainer, worker, most)),
-            (0.2, partial(world.judge_one, trainer, draw.random() >= refusing, draw.randrange(3), most)),
+            (
+                0.2,
+                partial(
+                    world.judge_one,
+                    trainer,
+                    draw.random() >= refusing,
+                    draw.choice([0, 1, 2, 9]),
+                    most,
+                    draw.random() < 0.2,
+                ),
+            ),
             (0.04, partial(world.forget_verdict, trainer)),
             (0.1, partial(world.train, trainer)),
             (hurry, decide),
