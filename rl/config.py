@@ -150,7 +150,6 @@ def rules_of(sections: RunSections) -> Rules:
         groups_per_work=section.groups_per_work,
         newcomer_positions=section.newcomer_positions,
         trusted_after=section.trusted_after,
-        twice=section.twice,
         work_within=section.work_within,
         verdict_within=section.verdict_within,
     )

@@ -132,7 +132,9 @@ class World:
         trainer.state = state
         for key, file in state.kept.files.items():
             stood = key in files and files[key].state == "accepted" and file.state == "refused"
-            insist(not stood or trainer.is_banned(file.worker), "an accepted file is refused without a verdict")
+            insist(
+                not stood or trainer.is_banned(file.worker), "an accepted file is refused without a verdict"
+            )
         self._check(trainer)
         return effects
 
