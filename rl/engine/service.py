@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +68,7 @@ class TorchEngine:
         """What ended the engine's thread, if anything did."""
         return self._failed
 
-    async def generate(self, request: Request) -> AsyncIterator[Piece]:
+    async def generate(self, request: Request) -> AsyncGenerator[Piece, None]:
         """See `Engine.generate`."""
         await self._call(lambda: self._add(request))
         queue = self._queues[request.id]

@@ -66,6 +66,23 @@ class Shape:
             tie=model.tie,
         )
 
+    def config(self) -> dict[str, Any]:
+        """What `read_shape` reads, as JSON."""
+        return {
+            "model_type": "llama",
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head,
+            "intermediate_size": self.intermediate,
+            "vocab_size": self.vocab,
+            "max_position_embeddings": self.context,
+            "tie_word_embeddings": self.tie,
+            "rope_theta": self.theta,
+            "rms_norm_eps": self.epsilon,
+        }
+
     def named_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Tensors as files name them; a tied output layer is not among them."""
         query, key = self.heads * self.head, self.kv_heads * self.head
