@@ -94,6 +94,8 @@ class ModelSection(Section):
     """Tokens of one sample, and the most that the model sees at once."""
     tie: bool = True
     """Whether the output layer uses the embedding's weights."""
+    weights: Annotated[str, Field(max_length=512)] = ""
+    """A safetensors file that the run begins with, relative to the run file's folder; without one they are drawn."""
 
     @model_validator(mode="after")
     def _shapes_fit(self) -> Self:
@@ -107,8 +109,9 @@ class ModelSection(Section):
 class DataSection(Section):
     """`[data]`: what the run learns from."""
 
-    source: Literal["python-stdlib", "text"] = "python-stdlib"
-    """`python-stdlib`: documentation and sources of the Python that runs `init`. `text`: UTF-8 files in `paths`."""
+    source: Literal["python-stdlib", "text", "none"] = "python-stdlib"
+    """`python-stdlib`: documentation and sources of the Python that runs `init`. `text`: UTF-8 files in `paths`.
+    `none`: no text at all, for a run that learns from rollouts; its tokens are bytes."""
     paths: Texts = ()
     """For `text`: files, or folders whose *.txt, *.md, *.rst and *.py are taken, relative to the run file's folder."""
     max_bytes: Annotated[int, Field(ge=10_000, le=2**34)] = 3_000_000
@@ -284,6 +287,15 @@ class RunSections(Section):
     """Deadlines."""
     admission: AdmissionSection = AdmissionSection()
     """Admission."""
+    rl: dict[str, Any] = Field(default_factory=dict)
+    """What `rl.config` says of a run of reinforcement learning; empty where the run learns from text."""
+    objective: dict[str, Any] = Field(default_factory=dict)
+    """What such a run's workers minimise, as `rl.training.settings` has it."""
+
+    @property
+    def tokens_per_sample(self) -> int:
+        """Most tokens of one sample: a sequence, or the whole group of a task's rollouts."""
+        return self.model.context * int(self.rl.get("group_size", 1))
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:

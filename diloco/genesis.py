@@ -21,19 +21,19 @@ HexDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class CorpusFile(Section):
-    """One file of the corpus, known by its bytes.
+    """One file of the run, known by its bytes.
 
     Attributes:
         name: Relative name with forward slashes, the same on every machine.
         size: Bytes.
         digest: BLAKE3 of the bytes, hexadecimal.
-        part: Whether the file is trained on or held out.
+        part: Whether the file is trained on or held out, or holds the weights that the run begins with.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=512)]
     size: Annotated[int, Field(ge=1, le=2**34)]
     digest: HexDigest
-    part: Literal["train", "validation"]
+    part: Literal["train", "validation", "weights"]
 
 
 class Genesis(Section):
@@ -47,7 +47,7 @@ class Genesis(Section):
         layout_digest: Digest of names and shapes in layout order, hexadecimal.
         initial_digest: State digest of the state that round 0 starts from, hexadecimal.
         tokenizer: The tokenizer as JSON text.
-        files: The corpus, in the order in which its text is joined.
+        files: The corpus, in the order in which its text is joined; behind it the file of the initial weights.
     """
 
     schema_version: Literal[1] = 1
@@ -60,16 +60,26 @@ class Genesis(Section):
     files: Annotated[
         tuple[CorpusFile, ...],
         BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
-        Field(min_length=2, max_length=MAX_FILES),
+        Field(max_length=MAX_FILES),
     ]
 
     @model_validator(mode="after")
     def _files_fit(self) -> Self:
         if len({file.name for file in self.files}) != len(self.files):
             raise ValueError("a corpus file is named twice")
-        if {file.part for file in self.files} != {"train", "validation"}:
-            raise ValueError("the corpus needs files to train on and files held out")
+        text = {file.part for file in self.files} - {"weights"}
+        if text != (set() if self.sections.data.source == "none" else {"train", "validation"}):
+            raise ValueError("the corpus needs files to train on and files held out, or there is none at all")
+        if [file.name for file in self.files if file.part == "weights"] != [
+            name for name in (self.sections.model.weights,) if name
+        ]:
+            raise ValueError("the file of the initial weights is not the one that the model section names")
         return self
+
+    @property
+    def weights(self) -> CorpusFile | None:
+        """The file of the initial weights; None where they are drawn."""
+        return next((file for file in self.files if file.part == "weights"), None)
 
     def to_bytes(self) -> bytes:
         """The canonical bytes."""

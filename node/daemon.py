@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
-from diloco.creation import create_genesis, grid_of, initial_state
+from diloco.creation import begin_state, create_genesis, empty_state, grid_of, initial_parameters_of
+from diloco.data.corpus import corpus_of
 from diloco.genesis import Genesis
 from diloco.golden import check_golden
 from diloco.member.admission import seats
@@ -247,7 +248,10 @@ class Daemon:
         mismatch = self._runfile.mismatch(genesis.mismatch(self._runfile.sections()))
         if mismatch is not None:
             raise mismatch
-        state = initial_state(genesis)
+        corpus = corpus_of(genesis, self._folder, self._path.parent)
+        state = empty_state(genesis)
+        if genesis.weights is None:  # a machine that draws other bits is told so before it asks for admission
+            begin_state(state, initial_parameters_of(genesis))
         workers = self._workers = self._make_workers(genesis, state)
         rules = rules_of(genesis, seats(genesis.run_id, genesis.operator))
         coordinator = self._coordinator = self._make_coordinator(genesis, rules, network)
@@ -265,6 +269,7 @@ class Daemon:
             admission=admission,
             emit=self._emit,
             anchor=anchor_of(admission, genesis, network.me),
+            corpus=corpus,
             bytes_sent=self._bytes_sent,
             wall=network.now,
         )
@@ -276,9 +281,9 @@ class Daemon:
         renewal = Renewal(network, genesis, coordinator, self._folder, self._emit, member.take_admission)
         self._watch = asyncio.ensure_future(self._watch_network(network, renewal, admission))
         self._watch.add_done_callback(self._watch_ended)
-        await share_corpus(
-            genesis, self._folder, self._path.parent, network, member.service.shelf, self._emit
-        )
+        await share_corpus(genesis, corpus, self._folder, network, member.service.shelf, self._emit)
+        if genesis.weights is not None:
+            begin_state(state, initial_parameters_of(genesis, corpus))
         workers.start()
 
     def _watch_ended(self, watch: "asyncio.Future[None]") -> None:

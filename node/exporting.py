@@ -4,6 +4,7 @@ from pathlib import Path
 
 from diloco.codec import codec
 from diloco.creation import grid_of, initial_state
+from diloco.data.corpus import corpus_of
 from diloco.export import export
 from diloco.genesis import Genesis
 from diloco.parameters import in_force
@@ -80,5 +81,5 @@ def _newest(folder: Path, genesis: Genesis, target: int, ledger: Ledger) -> tupl
             continue
         if number <= target:
             return number, params, momentum
-    state = initial_state(genesis)
+    state = initial_state(genesis, corpus_of(genesis, folder, None))
     return 0, state.params.copy(), state.momentum.copy()

@@ -34,6 +34,7 @@ SYSTEM = (
     "protocol.delegation",
     "protocol.directory.records",
     "protocol.gossip.messages",
+    "rl.messages",
     "shardcast.messages",
 )
 """The modules that declare the system's own messages."""

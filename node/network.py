@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 
 from diloco.member.admission import Admission, lets_enter, read_admission
@@ -39,6 +40,18 @@ _LIFETIME = timedelta(minutes=4)
 _RENEW = timedelta(minutes=1)
 _REMEMBER = timedelta(minutes=1)
 _RELAY_ROLE = "relay"
+
+
+_GIVEN_ROLES = ("trainer", "rollout", "validator")
+"""Roles that an admission names."""
+
+
+@lru_cache(maxsize=4096)
+def _roles_in(raw: bytes, run: RunId, operator: PeerId, peer: PeerId) -> tuple[str, ...]:
+    try:
+        return read_admission(raw, run, operator, peer).message.roles
+    except NodeError:
+        return ()
 
 
 class Network:
@@ -392,9 +405,13 @@ class Network:
                     (members if stands else lapsed)[peer] = record.message
         return members, lapsed
 
-    def peers(self) -> list[PeerId]:
-        """Admitted peers, without this node."""
-        return [peer for peer in self.members if peer != self.me and peer not in self.banned]
+    def peers(self, role: str = "trainer") -> list[PeerId]:
+        """Admitted peers with a role, without this node."""
+        return [
+            peer
+            for peer, record in self.members.items()
+            if role in record.roles and peer != self.me and peer not in self.banned
+        ]
 
     def _belongs(self, peer: PeerId, audience: str) -> bool:
         if audience == "operator":
@@ -402,4 +419,14 @@ class Network:
         record = self.members.get(peer)
         if self._operator is None or record is None or peer in self.banned:
             return False
-        return audience == "member" or audience.removeprefix("role:") in record.roles
+        role = audience.removeprefix("role:")
+        if role in _GIVEN_ROLES and role not in self.given_roles(peer):
+            return False
+        return audience == "member" or role in record.roles
+
+    def given_roles(self, peer: PeerId) -> tuple[str, ...]:
+        """What the operator admitted a member for, whatever its record says."""
+        record = self.members.get(peer)
+        if record is None or self.run is None or self._operator is None:
+            return ()
+        return _roles_in(record.admission, self.run, self._operator, peer)

@@ -27,6 +27,8 @@ from node.runfile_problems import MULTIADDR_PATTERN, Allowed, Problem, RunFileEr
 from protocol.errors import Code, NodeError
 from protocol.paths.limits import RELAY_BYTES, RELAY_CIRCUITS, RELAY_RESERVATIONS
 from protocol.units import Bytes, bandwidth
+from rl.config import RlSection
+from rl.training.settings import ObjectiveSection
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 256 * 1024
@@ -83,8 +85,9 @@ Size = Annotated[
     PlainValidator(_size),
     PlainSerializer(lambda size: "unlimited" if size is None else str(size), return_type=str),
 ]
+_IN_RL = ("rl", "objective")  # sections that a genesis has only in a run of reinforcement learning
 Port = Annotated[int, Field(ge=0, le=65_535)]
-Role = Literal["trainer", "coordinator"]
+Role = Literal["trainer", "coordinator", "rollout", "validator"]
 
 
 Texts = Annotated[
@@ -168,6 +171,21 @@ class ShardcastSection(Section):
     """What one client gets at most."""
 
 
+class PolicySection(Section):
+    """`[policy]`: in a run of reinforcement learning, how this node gives or gets the policy's versions."""
+
+    host: Annotated[str, Field(min_length=1, max_length=255)] = "127.0.0.1"
+    """Address at which a trainer serves them over HTTP; others are told it."""
+    port: Port = 0
+    """TCP port for that; 0 takes any free one."""
+    announce: Annotated[str, Field(max_length=255)] = ""
+    """Host name or address that others are told instead of `host`."""
+    sources: Texts = ()
+    """Servers to fetch them from, as "http://203.0.113.7:8000": relays, for instance. Empty: what the trainers name."""
+    requests: Annotated[int, Field(ge=1, le=4096)] = 32
+    """Rollouts that this node's engine has under way at once."""
+
+
 class LocalNodeSection(Section):
     """`[node]`: this node itself."""
 
@@ -178,7 +196,8 @@ class LocalNodeSection(Section):
         BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
         Field(min_length=1),
     ] = ("trainer",)
-    """What the node does. `intellect-node init` adds "coordinator" to its first node."""
+    """What the node does. `intellect-node init` adds "coordinator" to its first node. In a run of reinforcement
+    learning a node that does not train is a "rollout" worker or a "validator"."""
     workers: Annotated[int, Field(ge=1, le=64)] = 1
     """Worker processes that share the model, one per accelerator."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -193,6 +212,8 @@ class LocalNodeSection(Section):
     def _roles_differ(self) -> Self:
         if len(set(self.roles)) != len(self.roles):
             raise ValueError("roles names a role twice")
+        if len({"trainer", "rollout", "validator"} & set(self.roles)) != 1:
+            raise ValueError("a node is a trainer, a rollout worker or a validator, one of them")
         return self
 
 
@@ -205,10 +226,22 @@ class RunFile(RunSections):
     """What this node may use at most."""
     network: NetworkSection = NetworkSection()
     """Where the node listens."""
+    rl: RlSection = RlSection()  # type: ignore[assignment]  # a genesis has it as plain JSON
+    """Reinforcement learning."""
+    objective: ObjectiveSection = ObjectiveSection()  # type: ignore[assignment]
+    """What the workers of such a run minimise."""
+    policy: PolicySection = PolicySection()
+    """How this node gives or gets the policy's versions."""
     shardcast: ShardcastSection = ShardcastSection()
     """What the node passes on over HTTP."""
     node: LocalNodeSection = LocalNodeSection()
     """This node."""
+
+    @model_validator(mode="after")
+    def _temperatures_agree(self) -> Self:
+        if self.rl.temperature != self.objective.temperature:
+            raise ValueError("objective.temperature has to be rl.temperature")
+        return self
 
     _name: str = PrivateAttr(default="run file")
     _lines: Mapping[str, int] = PrivateAttr(default_factory=dict)
@@ -225,7 +258,11 @@ class RunFile(RunSections):
 
     def sections(self) -> RunSections:
         """The part that describes the run, the same for every member."""
-        return RunSections(**{name: getattr(self, name) for name in RunSections.model_fields})
+        common = {name: getattr(self, name) for name in RunSections.model_fields if name not in _IN_RL}
+        own = {
+            name: getattr(self, name).model_dump(mode="json") if self.rl.present else {} for name in _IN_RL
+        }
+        return RunSections(**common, **own)
 
     def as_relay(self, wanted: bool) -> "RunFile":
         """The same with ``network.relay`` set, if that is wanted."""

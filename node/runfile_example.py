@@ -20,9 +20,9 @@ A run file with every key and its default. A key that is left out has its defaul
   name = "my-run"
   rounds = 100
 
-The sections run, model, data, inner, outer, round, deadline and admission describe the run. `intellect-node init` puts
-them into the run's genesis, so they are the same for all members; a member's own file may leave them out. The sections
-limits, network and node are each machine's own.
+The sections run, model, data, inner, outer, round, deadline, admission, rl and objective describe the run.
+`intellect-node init` puts them into the run's genesis, so they are the same for all members; a member's own file may
+leave them out. The sections limits, network, policy, shardcast and node are each machine's own.
 """
 
 

@@ -21,6 +21,7 @@ MULTIADDR_PATTERN = (
 )
 
 _PATTERNS = {
+    r"^$|^[a-z0-9][a-z0-9-]{0,62}$": "a name: at most 63 lower-case letters, digits and dashes, or none",
     r"^[a-z0-9][a-z0-9-]{0,62}$": "at most 63 lower-case letters, digits and dashes, a dash not first",
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$|^$": (
         "at most 63 letters, digits, dots, dashes and underscores, a letter or digit first"
@@ -224,6 +225,8 @@ def _words(kind: Any, metadata: tuple[Any, ...]) -> str:
         if args[-1] is Ellipsis:
             return f"a list, each item {_words(args[0], ())}"
         return f"a list of {len(args)}, each {_words(args[0], ())}"
+    if origin is dict:
+        return "a table"
     if kind is bool:
         return "true or false"
     if kind is timedelta:

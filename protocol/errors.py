@@ -87,6 +87,38 @@ class Code(StrEnum):
     SHC_ACCESS = "E-SHC-007"
     SHC_ENCODING = "E-SHC-020"
     SHC_TENSORS = "E-SHC-021"
+    # reinforcement learning
+    RL_FILE_UNREADABLE = "E-RL-001"
+    RL_FILE_TOO_LARGE = "E-RL-002"
+    RL_FILE_SIGNATURE = "E-RL-003"
+    RL_NO_WORK = "E-RL-004"
+    RL_LEASE = "E-RL-005"
+    RL_ENVIRONMENT = "E-RL-010"
+    RL_ENVIRONMENT_FAILED = "E-RL-011"
+    RL_TRANSCRIPT = "E-RL-012"
+    RL_SANDBOX = "E-RL-013"
+    RL_REQUEST = "E-RL-020"
+    RL_BUSY = "E-RL-021"
+    RL_GONE = "E-RL-022"
+    RL_WEIGHTS = "E-RL-023"
+    RL_ENGINE = "E-RL-024"
+    RL_BATCH = "E-RL-040"
+    RL_POLICY = "E-RL-041"
+    RL_PROVENANCE = "E-RL-070"
+    RL_WINDOW = "E-RL-071"
+    RL_GROUP = "E-RL-072"
+    RL_TOKENS = "E-RL-073"
+    RL_LENGTH = "E-RL-074"
+    RL_TERMINATION = "E-RL-075"
+    RL_LOGPROBS = "E-RL-076"
+    RL_PROOF_FORM = "E-RL-077"
+    RL_COPY = "E-RL-078"
+    RL_REWARD = "E-RL-079"
+    RL_IMPLAUSIBLE = "E-RL-080"
+    RL_PROOF = "E-RL-081"
+    RL_OTHER_LOGPROBS = "E-RL-082"
+    RL_OTHER_TOKENS = "E-RL-083"
+    RL_UNJUDGED = "E-RL-084"
     # the machine
     SYS_MEMORY = "E-SYS-001"
     SYS_DISK = "E-SYS-002"
@@ -351,6 +383,145 @@ CATALOGUE: dict[Code, Entry] = {
         False,
         "A safetensors file has an index that is wrong",
         "Write the file again with the safetensors library, or take it from elsewhere.",
+    ),
+    Code.RL_ENVIRONMENT: Entry(
+        False,
+        "An environment cannot be used",
+        "Install or correct the package, or the settings, that the message names.",
+    ),
+    Code.RL_ENVIRONMENT_FAILED: Entry(
+        True,
+        "An environment failed on a task",
+        "Nothing, if it happens once: the work is given up and leased again. Else correct the environment.",
+    ),
+    Code.RL_TRANSCRIPT: Entry(
+        False,
+        "A transcript is not what the environment said",
+        "Update the worker: its environment, its tokenizer or its template is not that of the run.",
+    ),
+    Code.RL_REQUEST: Entry(
+        False, "The engine cannot serve a request", "Ask for what the message says is possible."
+    ),
+    Code.RL_BUSY: Entry(
+        True,
+        "The engine has no place for another request",
+        "Ask again later, or start the engine with more places.",
+    ),
+    Code.RL_GONE: Entry(
+        False,
+        "A conversation's weights are gone",
+        "Nothing: the rollout is abandoned and its work is leased again.",
+    ),
+    Code.RL_WEIGHTS: Entry(
+        True,
+        "The engine cannot take weights",
+        "Fetch the version again; the engine goes on with what it has.",
+    ),
+    Code.RL_ENGINE: Entry(
+        True, "The engine does not answer", "Look at its log: whoever started it starts it again."
+    ),
+    Code.RL_BATCH: Entry(
+        False,
+        "A batch of rollouts cannot be trained on",
+        "Nothing: the batch is left out; if it repeats, report what the sentence says, since accepted rollouts should fit.",
+    ),
+    Code.RL_POLICY: Entry(
+        False,
+        "The weights of a policy version are not at hand",
+        "Nothing: the batch is left out; if it repeats, look for a full disk, as weights of the last versions are kept there.",
+    ),
+    Code.RL_FILE_UNREADABLE: Entry(
+        False,
+        "A rollout file cannot be read",
+        "Write it with this version's `rl.rollouts.files`, and send all of it.",
+    ),
+    Code.RL_FILE_TOO_LARGE: Entry(
+        False,
+        "A rollout file holds more than it may",
+        "Answer one lease with one file, and stop each rollout at max_tokens.",
+    ),
+    Code.RL_FILE_SIGNATURE: Entry(
+        False,
+        "A rollout file is not signed by its worker",
+        "Send the file as it was written, with the signature beside it.",
+    ),
+    Code.RL_NO_WORK: Entry(False, "A worker gets no work", "Ask the operator; the message names the reason."),
+    Code.RL_LEASE: Entry(
+        False,
+        "A file answers no lease",
+        "Answer or abandon leases in the order in which they were given, each once.",
+    ),
+    Code.RL_PROVENANCE: Entry(
+        False,
+        "Rollouts are not of this run as it is now",
+        "Use the run's environment, tokenizer and sampling, and the weights that were published.",
+    ),
+    Code.RL_WINDOW: Entry(
+        False,
+        "Rollouts are of a policy version outside the window",
+        "Fetch the newest version before asking for work.",
+    ),
+    Code.RL_GROUP: Entry(
+        False,
+        "Groups are not those of the lease",
+        "Hand in every rollout of every position of the lease, in order.",
+    ),
+    Code.RL_TOKENS: Entry(
+        False,
+        "Tokens are outside of the vocabulary or wrongly marked",
+        "Use the run's tokenizer, and mark what was sampled.",
+    ),
+    Code.RL_LENGTH: Entry(
+        False, "A rollout is empty or too long", "Sample at least one token and at most max_tokens."
+    ),
+    Code.RL_TERMINATION: Entry(
+        False,
+        "A rollout does not end as it says",
+        "Sample until an end-of-sequence token, a stop string, max_tokens or the environment's last word.",
+    ),
+    Code.RL_LOGPROBS: Entry(
+        False,
+        "Log-probabilities are impossible",
+        "Report the log-probability of each sampled token under the distribution it was drawn from; look for NaN in the model.",
+    ),
+    Code.RL_PROOF_FORM: Entry(
+        False,
+        "Proofs do not have the form that they must have",
+        "Send one proof for each begun 32 predicted tokens, as package toploc builds them.",
+    ),
+    Code.RL_COPY: Entry(
+        False, "Rollouts or proofs are copies", "Generate each rollout from the lease's own seeds."
+    ),
+    Code.RL_REWARD: Entry(
+        False, "A reward is not what the environment gives", "Use the run's version of the environment."
+    ),
+    Code.RL_IMPLAUSIBLE: Entry(
+        False,
+        "Tokens cannot have been drawn with the noise of their seed",
+        "Draw with the seed of the lease, once, and report what was drawn.",
+    ),
+    Code.RL_PROOF: Entry(
+        False,
+        "Proofs do not fit the policy version",
+        "Load the weights whose digest the version has, in a precision that the run allows.",
+    ),
+    Code.RL_OTHER_LOGPROBS: Entry(
+        False,
+        "Log-probabilities are not those of the policy version",
+        "Load the weights whose digest the version has, and report the sampled distribution's values.",
+    ),
+    Code.RL_OTHER_TOKENS: Entry(
+        False,
+        "Tokens are not those that the seed gives",
+        "Draw with the seed of the lease, and change nothing afterwards.",
+    ),
+    Code.RL_UNJUDGED: Entry(
+        True, "A validator could not judge a file", "Nothing: another validator is asked."
+    ),
+    Code.RL_SANDBOX: Entry(
+        False,
+        "Generated code cannot be run safely on this machine",
+        "Run the node as root, allow user namespaces (`sysctl user.max_user_namespaces`), or use Linux 6.7 or newer.",
     ),
     Code.SYS_MEMORY: Entry(False, "Not enough memory", "Use fewer nodes or a smaller model, or free memory."),
     Code.SYS_DISK: Entry(False, "Not enough disk space", "Free space, or use a --dir on another disk."),

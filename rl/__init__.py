@@ -1,1 +1,1 @@
-"""Reinforcement learning: environments, rollouts, losses and validators. Nothing is here yet."""
+"""Reinforcement learning: environments, engine, rollouts and proofs, validators, training."""

@@ -53,6 +53,8 @@ def choose_files(section: DataSection, seed: int, base: Path) -> tuple[CorpusFil
     Raises:
         NodeError: TRN_DATA when there are too few files or one cannot be read.
     """
+    if section.source == "none":
+        return ()
     candidates = _stdlib_files() if section.source == "python-stdlib" else _text_files(section.paths, base)
     ordered = sorted(candidates, key=lambda name: (name != TOPICS, _draw(seed, "order", name)))
     taken: list[tuple[str, bytes]] = []
@@ -106,7 +108,8 @@ class Corpus:
     ) -> None:
         self.files = tuple(files)
         self._folder = folder
-        self._base: Path | None = standard_library() if section.source == "python-stdlib" else base
+        self._texts: Path | None = standard_library() if section.source == "python-stdlib" else base
+        self._base = base
 
     def read(self, file: CorpusFile) -> bytes:
         """The verified bytes of a file.
@@ -137,6 +140,15 @@ class Corpus:
             )
         write_whole(self._folder / file.digest, [data])
 
+    def keep(self, file: CorpusFile) -> None:
+        """Have a file in the node's own folder, whatever becomes of the run file's.
+
+        Raises:
+            NodeError: TRN_DATA when no place on this node holds it.
+        """
+        if not (self._folder / file.digest).exists():
+            self.accept(file, self.read(file))
+
     def documents(self, part: str, progress: Callable[[str], None] | None = None) -> Iterator[str]:
         """The texts of one part, "train" or "validation", in genesis order, in pieces of bounded length."""
         for file in self.files:
@@ -147,10 +159,11 @@ class Corpus:
 
     def _find(self, file: CorpusFile) -> bytes | None:
         places = [self._folder / file.digest]
-        if self._base is not None:
-            if ".." in Path(file.name).parts or Path(file.name).is_absolute():
+        home = self._base if file.part == "weights" else self._texts
+        if home is not None:
+            if leaves_folder(file.name):
                 raise NodeError(Code.TRN_DATA, f"The corpus file name {file.name!r} leaves its folder.")
-            places.append(self._base / file.name)
+            places.append(home / file.name)
         for place in places:
             try:
                 if place.stat().st_size != file.size:
@@ -172,6 +185,31 @@ def corpus_of(genesis: Genesis, folder: Path, base: Path | None) -> Corpus:
         base: Folder of the run file, None for a node that has no corpus of its own.
     """
     return Corpus(genesis.files, genesis.sections.data, folder / "corpus", base)
+
+
+def weights_file(name: str, base: Path) -> CorpusFile:
+    """The file of a new run's initial weights.
+
+    Args:
+        name: Its path, relative to `base`.
+        base: The run file's folder.
+
+    Raises:
+        NodeError: TRN_DATA when it lies elsewhere or cannot be read.
+    """
+    if leaves_folder(name):
+        raise NodeError(
+            Code.TRN_DATA,
+            f"The weights {name!r} lie outside of the run file's folder.",
+            fix="Move the file below the folder of the run file.",
+        )
+    data = _read(base / name)
+    return CorpusFile(name=name, size=len(data), digest=blake3(data).hexdigest(), part="weights")
+
+
+def leaves_folder(name: str) -> bool:
+    """Whether a relative name may lead out of its folder."""
+    return ".." in Path(name).parts or Path(name).is_absolute()
 
 
 def documents_of(name: str, data: bytes) -> Iterator[str]:

@@ -137,6 +137,8 @@ def seats(
 ) -> Callable[[bytes, str], Seat | None]:
     """A pure function from admission bytes and peer to the seat they give; None when they give nothing.
 
+    Who is admitted for something else than training has no part in rounds.
+
     Expiry is not looked at: it bars entry at the directory, and a clock must not decide what a value says.
     """
 
@@ -147,6 +149,8 @@ def seats(
         try:
             sealed = read_admission(raw, run, operator, PeerId(peer), verifier=verifier)
         except NodeError:
+            return None
+        if "trainer" not in sealed.message.roles:
             return None
         right = right_of(sealed, run, operator, verifier=verifier)
         return Seat(sealed.message.seat, blake3(raw).digest(), right.number if right else 0)

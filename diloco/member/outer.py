@@ -250,7 +250,8 @@ class Outer:
         try:
             async with self._workers:
                 loss = await self._trainer.evaluate()
-            self._setting.emit("evaluation", round=round_number, loss=loss)
+            if loss is not None:
+                self._setting.emit("evaluation", round=round_number, loss=loss)
         except NodeError as error:
             self._setting.emit(
                 "evaluation.failed", round=round_number, code=str(error.code), reason=error.sentence

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from diloco.architecture import initial_parameters
+from diloco.creation import initial_parameters_of
 from diloco.layout import Grid
 from diloco.member.applying import Applied, Applying
 from diloco.member.setting import Setting
@@ -149,9 +149,8 @@ class Restoring:
         return await self._download(target, holders, fetched)
 
     def _start_over(self) -> Applied:
-        """The initial state is a function of the genesis: replay from round 0."""
-        sections = self._setting.genesis.sections
-        params = initial_parameters(sections.model, sections.run.seed)
+        """The initial state is a function of the genesis and its files: replay from round 0."""
+        params = initial_parameters_of(self._setting.genesis, self._setting.corpus)
         return self._applying.load(0, params, np.zeros_like(params))  # times 0 would leave some at -0
 
     def _replayable(self, first: int, target: int, holders: Sequence[PeerId]) -> bool:

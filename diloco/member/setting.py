@@ -10,6 +10,7 @@ from typing import Protocol
 
 from diloco.codec import Codec, codec
 from diloco.creation import grid_of
+from diloco.data.corpus import Corpus
 from diloco.genesis import Genesis
 from diloco.layout import Grid
 from diloco.member.admission import Anchor, anchor_in, read_admission
@@ -84,8 +85,8 @@ class Trainer(Protocol):
         """End the running ``train`` after its current step."""
         ...
 
-    async def evaluate(self) -> float:
-        """Mean nats per token of the current outer parameters on the validation samples."""
+    async def evaluate(self) -> float | None:
+        """Mean nats per token of the current outer parameters on the validation samples; None where there are none."""
         ...
 
 
@@ -106,6 +107,7 @@ class Setting:
         admission: This member's admission (envelope bytes).
         emit: The event log.
         anchor: The value that the admission names, if it names one.
+        corpus: The run's files on this node, where one of them holds the initial weights.
         bytes_sent: Bytes sent for rounds and for state transfer so far.
         clock: Monotonic seconds.
         wall: Unix seconds, by which the starts of one key are told apart.
@@ -123,6 +125,7 @@ class Setting:
     admission: bytes
     emit: Emit
     anchor: Anchor | None = None
+    corpus: Corpus | None = None
     bytes_sent: Callable[[], tuple[int, int]] = lambda: (0, 0)
     clock: Callable[[], float] = monotonic
     wall: Callable[[], float] = monotonic
@@ -168,7 +171,7 @@ def rules_of(
         chunk_sizes=tuple(part.stop - part.start for part in grid.slices()),
         samples=sections.round.inner_steps * sections.inner.samples_per_step,
         samples_per_step=sections.inner.samples_per_step,
-        tokens_per_sample=sections.model.context,
+        tokens_per_sample=sections.tokens_per_sample,
         weight_cap=4,
         open_share=1 / 3,
         max_voters=sections.round.max_voters,

@@ -129,6 +129,11 @@ class Training:
 
         restarts = 0
         while True:
+            if self._interrupted:  # before the workers knew of this call
+                return
+            if self._cut_short:
+                await self._freeze(share, round_number)
+                return
             try:
                 outcome = await self._trainer.train(
                     lease, round_number, done=share.samples, lr=lr, on_step=on_step

@@ -1,70 +1,33 @@
-"""`python -m diloco.worker`: one rank of a node's worker group; started by `diloco.worker.group` only."""
+"""`python -m diloco.worker`: one rank of a node's worker group that learns text; started by the group only."""
 
 import argparse
-import contextlib
-import os
-import socket
 import sys
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diloco.data.corpus import corpus_of
-from diloco.data.samples import load_tokens
+from diloco.data.samples import Samples, load_tokens
 from diloco.genesis import Genesis
-from diloco.worker.channel import Channel, Closed, Line
-from protocol.errors import NodeError
-from protocol.parent import die_with_parent
+from diloco.worker.program import serve
 
 if TYPE_CHECKING:
-    from diloco.worker.rank import Rank
+    from diloco.worker.text import Text
 
 
-def main() -> int:
-    """Serve commands until the daemon says shutdown or goes away."""
-    options = _options()
-    die_with_parent(options.parent)
-    channel = Channel(socket.socket(fileno=options.socket))
-    began = time.monotonic()
-    try:
-        genesis = Genesis.parse(options.genesis.read_bytes())
-        if options.rank == 0:  # the others find the cache when they have met
-            load_tokens(genesis, corpus_of(genesis, options.folder, options.base), options.folder)
-        # Torch and transformers take seconds to import; only now, so that wrong data is said at once.
-        from diloco.worker.rank import Rank
+class TextKind:
+    """See `Kind`."""
 
-        rank = Rank(options, genesis, channel)
-        channel.send({"event": "up", "seconds": time.monotonic() - began})
-        with contextlib.suppress(Closed):
-            while _serve(rank, channel, channel.read()):
-                pass
-    except NodeError as error:
-        channel.send({"event": "failed", "code": error.code, "sentence": error.sentence, "fix": error.fix})
-        return 1
-    rank.close()
-    sys.stderr.flush()
-    os._exit(0)  # taking torch apart would cost another second
+    def prepare(self, genesis: Genesis, options: argparse.Namespace) -> None:
+        """Make the token cache; the other ranks find it when they have met."""
+        load_tokens(genesis, corpus_of(genesis, options.folder, options.base), options.folder)
 
+    def objective(self, genesis: Genesis, options: argparse.Namespace) -> "Text":
+        """Samples from the token cache."""
+        from diloco.worker.text import Text
 
-def _serve(rank: "Rank", channel: Channel, command: Line) -> bool:
-    """Answer one command; False after the last one."""
-    if command["do"] == "shutdown":
-        return False
-    if command["do"] != "stop":  # a stop that comes when its training has ended already asks for nothing
-        channel.send({"event": "done", "id": command["id"], **getattr(rank, command["do"])(command)})
-    return True
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m diloco.worker")
-    for name in ("rank", "world", "threads", "socket", "state", "parent"):
-        parser.add_argument(f"--{name}", type=int, required=True)
-    for name in ("genesis", "folder", "store"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--base", type=Path)
-    parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
-    return parser.parse_args()
+        tokens = load_tokens(genesis, corpus_of(genesis, options.folder, options.base), options.folder)
+        sections = genesis.sections
+        return Text(sections, Samples(tokens, sections.model.context, sections.run.seed))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(TextKind()))

@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -41,11 +41,13 @@ class StepDone:
         step: From 0 within this call.
         loss: Nats per token, before the step.
         tokens: Target tokens of the step.
+        metrics: Norm of the gradient ("norm"), and what else the objective measures.
     """
 
     step: int
     loss: float
     tokens: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ class WorkerGroup:
         *,
         base: Path | None = None,
         patience: timedelta = timedelta(minutes=5),
+        program: str = "diloco.worker",
+        settings: str = "{}",
     ) -> Self:
         """Start the processes and wait until they are ready, some seconds.
 
@@ -119,11 +123,16 @@ class WorkerGroup:
             folder: The node's folder for token cache, corpus files from members and logs.
             base: The run file's folder, for a corpus given by path.
             patience: A worker that is silent for so long (no step done, no answer) counts as dead.
+            program: Module that a worker process runs: a kind of training (`diloco.worker.objective`).
+            settings: What that kind is told, as text.
 
         Raises:
             NodeError: TRN_DATA when corpus files are missing; TRN_MODEL; TRN_WORKER_DIED for any other end.
         """
-        group = cls(Plan(genesis_path, outer_state.fd, workers, device, threads, folder, base), patience)
+        group = cls(
+            Plan(genesis_path, outer_state.fd, workers, device, threads, folder, base, program, settings),
+            patience,
+        )
         await group._rise()
         return group
 
@@ -143,7 +152,7 @@ class WorkerGroup:
 
     async def train(
         self,
-        lease: Positions | Sequence[Positions],
+        work: Positions | Sequence[Positions] | Mapping[str, Any],
         round: int,
         on_step: Callable[[StepDone], None] | None = None,
         *,
@@ -158,7 +167,8 @@ class WorkerGroup:
         in hand, and only then goes through.
 
         Args:
-            lease: Leased positions, used from the beginning on.
+            work: Leased positions, used from the beginning on; or, as a JSON mapping, what another kind of training
+                than that of text has in their place.
             round: The round, for the learning rate and for counting restarts.
             on_step: Told each inner step.
             first_step: Steps taken in this round before, for the learning rate.
@@ -169,13 +179,12 @@ class WorkerGroup:
         Raises:
             NodeError: TRN_WORKER_DIED, TRN_WORKER_STOPPED; the pseudo-gradient is then undefined.
         """
-        spans = list(lease) if isinstance(lease, Sequence) else [lease]
         began = time.monotonic()
         async with self._lock:
             self._round = round
             command: Line = {
                 "do": "train",
-                "spans": [[span.start, span.count] for span in spans],
+                "work": work if isinstance(work, Mapping) else _spans(work),
                 "round": round,
                 "first_step": first_step,
                 "go_on": go_on,
@@ -199,14 +208,15 @@ class WorkerGroup:
         if self._ranks is not None and self._training is not None:
             self._ranks.send({"do": "stop", "id": self._training}, [0])
 
-    async def evaluate(self) -> float:
-        """Mean nats per token of the outer parameters on the run's validation samples.
+    async def evaluate(self) -> float | None:
+        """Mean nats per token of the outer parameters on the run's validation samples; None where there are none.
 
         Raises:
             NodeError: TRN_WORKER_DIED.
         """
         async with self._lock:
-            return float((await self._call({"do": "evaluate"}))[0]["loss"])
+            loss: float | None = (await self._call({"do": "evaluate"}))[0]["loss"]
+        return loss
 
     async def generate(self, prompt: str, n: int, *, temperature: float = 0.8, seed: int = 0) -> str:
         """Up to `n` tokens of text that follow a prompt, by the outer parameters.
@@ -285,7 +295,7 @@ class WorkerGroup:
             if line["event"] == "done":
                 answers[rank] = line
             elif on_step is not None:
-                on_step(StepDone(line["step"], line["loss"], line["tokens"]))
+                on_step(StepDone(line["step"], line["loss"], line["tokens"], line["metrics"]))
         self._owed = None
         return [answers[rank] for rank in sorted(answers)]
 
@@ -390,3 +400,8 @@ class WorkerGroup:
         async with self._lock:  # a running call notices by itself
             if self._ranks is ranks:
                 await self._fall(ranks)
+
+
+def _spans(work: Positions | Sequence[Positions]) -> Line:
+    spans = work if isinstance(work, Sequence) else [work]
+    return {"spans": [[span.start, span.count] for span in spans]}

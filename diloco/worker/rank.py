@@ -3,6 +3,7 @@
 import argparse
 import os
 import resource
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -11,12 +12,11 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from diloco.architecture import layout_of
-from diloco.data.corpus import corpus_of
-from diloco.data.samples import Samples, load_tokens
 from diloco.data.tokenizer import load_tokenizer
 from diloco.genesis import Genesis
 from diloco.outer_state import OuterState
 from diloco.worker.channel import Channel, Line
+from diloco.worker.objective import Kind
 from diloco.worker.trainer import StopClock, Trainer
 
 JOIN_WITHIN = timedelta(seconds=120)
@@ -29,9 +29,13 @@ class Rank:
         options: The command line.
         genesis: The run.
         channel: To the daemon.
+        kind: What is learnt.
+
+    Raises:
+        NodeError: As the kind raises it.
     """
 
-    def __init__(self, options: argparse.Namespace, genesis: Genesis, channel: Channel) -> None:
+    def __init__(self, options: argparse.Namespace, genesis: Genesis, channel: Channel, kind: Kind) -> None:
         self._channel = channel
         self._leads = options.rank == 0
         torch.set_num_threads(options.threads)
@@ -51,25 +55,23 @@ class Rank:
         mesh = init_device_mesh(options.device, (options.world,), mesh_dim_names=("worker",))
         model = genesis.sections.model
         if options.world > 1:
-            dist.barrier()  # the first rank has made the token cache before it came here
-        tokens = load_tokens(genesis, corpus_of(genesis, options.folder, options.base), options.folder)
-        samples = Samples(tokens, model.context, genesis.sections.run.seed)
+            dist.barrier()  # the first rank has prepared before it came here
         state = OuterState.attach(options.state, layout_of(model))
         self._tokenizer = load_tokenizer(genesis.tokenizer, model.vocab)
-        self._trainer = Trainer(genesis, state, samples, mesh, device)
+        self._trainer = Trainer(genesis, state, kind.objective(genesis, options), mesh, device)
 
     def train(self, command: Line) -> dict[str, Any]:
-        """`spans`, `round`, `first_step`, `go_on`, `budget` (seconds or null), `lr` (or null)."""
+        """`work`, `round`, `first_step`, `go_on`, `budget` (seconds or null), `lr` (or null)."""
         number = command["id"]
 
-        def on_step(step: int, loss: float, tokens: int) -> None:
+        def on_step(step: int, loss: float, tokens: int, metrics: Mapping[str, float]) -> None:
             if self._leads:
-                line = {"event": "step", "id": number, "step": step, "loss": loss, "tokens": tokens}
-                self._channel.send(line)
+                said = {"step": step, "loss": loss, "tokens": tokens, "metrics": dict(metrics)}
+                self._channel.send({"event": "step", "id": number, **said})
 
         clock = StopClock(command["budget"], lambda: self._asked_to_stop(number))
         done = self._trainer.train(
-            [(start, count) for start, count in command["spans"]],
+            command["work"],
             command["round"],
             command["first_step"],
             command["go_on"],

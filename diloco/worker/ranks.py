@@ -36,6 +36,8 @@ class Plan:
         threads: Threads of each process.
         folder: Where token cache, logs and the ranks' meeting point lie.
         base: Folder of the run file, for corpora given by path.
+        program: Module that a worker process runs. Code of this installation names it, never what came from a peer.
+        settings: What the program is told of what it learns, as text.
     """
 
     genesis: Path
@@ -45,6 +47,8 @@ class Plan:
     threads: int
     folder: Path
     base: Path | None
+    program: str = "diloco.worker"
+    settings: str = "{}"
 
     def log(self, rank: int) -> Path:
         """What a worker process prints."""
@@ -152,7 +156,7 @@ class Ranks:
 
     def _command(self, rank: int, channel: int) -> list[str]:
         plan = self._plan
-        command = [sys.executable, "-m", "diloco.worker"]
+        command = [sys.executable, "-m", plan.program]
         for name, value in (
             ("rank", rank),
             ("world", plan.workers),
@@ -164,6 +168,7 @@ class Ranks:
             ("folder", plan.folder.resolve()),
             ("store", self._store.resolve()),
             ("device", plan.device),
+            ("settings", plan.settings),
         ):
             command += [f"--{name}", str(value)]
         return command if plan.base is None else [*command, "--base", str(plan.base.resolve())]

@@ -16,6 +16,7 @@ from typing import Any
 
 from diloco.config import RunSections
 from diloco.creation import create_genesis, initial_state
+from diloco.data.corpus import corpus_of
 from diloco.outer_state import OuterState
 from diloco.worker.group import StepDone, WorkerGroup
 from node.runfile import RunFile, load
@@ -99,13 +100,15 @@ async def train(
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "genesis.json"
     path.write_bytes(genesis.to_bytes())
-    state = initial_state(genesis)
+    state = initial_state(genesis, corpus_of(genesis, folder, base))
     group = await WorkerGroup.start(path, state, 1, device, threads, folder, base=base)
     try:
         count = steps * sections.inner.samples_per_step
         done = await group.train(Positions(0, count), 0, on_step)
         take_off(state)
-        return Baseline(await group.evaluate(), done.tokens, done.steps, done.seconds)
+        loss = await group.evaluate()
+        assert loss is not None, "a run of text holds samples out"
+        return Baseline(loss, done.tokens, done.steps, done.seconds)
     finally:
         await group.stop()
         state.close()

@@ -39,6 +39,10 @@ RENEWED_BEFORE = EXPIRY / 2
 """A member whose admission lasts no longer than this may have a new one, with a newer anchor."""
 
 
+_OTHERS = {"rollout", "validator"}
+"""Roles of nodes that do not train."""
+
+
 class Coordinator:
     """Holds the operator's key on the node that made the run.
 
@@ -69,6 +73,7 @@ class Coordinator:
         self._operator, self._genesis, self._rules = operator, genesis, rules
         self._network, self._ledger, self._emit, self._clock = network, ledger, emit, clock
         self._admitted: dict[PeerId, bytes] = {}
+        self._trainers: set[PeerId] = set()
         self._last_order = 0
         self._invitations, self._delegation = invitations, delegation
 
@@ -102,10 +107,11 @@ class Coordinator:
             )
         ledger = self._ledger()
         tip = ledger.tip() if ledger is not None else None
-        seat = self._gives_seat(peer) if known is None else known.message.seat
+        given = self._given(peer, roles)
+        seat = "trainer" in given and (self._gives_seat(peer) if known is None else known.message.seat)
         admission = Admission(
             peer=peer,
-            roles=tuple(sorted({"trainer", *roles} & {"trainer", "coordinator"})),
+            roles=given,
             seat=seat,
             anchor_epoch=tip.value.epoch if tip else 0,
             anchor_round=tip.value.round if tip else -2,
@@ -115,8 +121,17 @@ class Coordinator:
         )
         raw = admit(self._operator, self._genesis.run_id, admission)
         self._admitted[peer] = raw
+        if not _OTHERS & set(given):
+            self._trainers.add(peer)
         self._emit("admission.given", peer=peer, seat=seat)
         return raw
+
+    def _given(self, peer: PeerId, roles: tuple[str, ...]) -> tuple[str, ...]:
+        """What a peer may do of what it wants: judge only where the run names it; train unless it does otherwise."""
+        wanted = set(roles) & {"trainer", "coordinator", "rollout", "validator"}
+        if "validator" in wanted and peer not in self._genesis.sections.rl.get("validators", ()):
+            raise NodeError(Code.RND_NOT_ADMITTED, f"{peer} is not among the run's validators.", peer=peer)
+        return tuple(sorted(wanted if wanted & _OTHERS else {"trainer", *wanted}))
 
     def invite(self, peer: PeerId) -> None:
         """Let a peer in under the policy ``invite``; kept over restarts.
@@ -151,7 +166,8 @@ class Coordinator:
             return True  # it comes back without its data directory
         if section.policy == "open" and tip is not None:
             return False
-        return len({*self._admitted, *self._network.members}) < section.seats
+        here = {peer for peer, record in self._network.members.items() if not _OTHERS & set(record.roles)}
+        return len(here | self._trainers) < section.seats
 
     async def on_ask_admission(self, message: AskAdmission, context: Context) -> Admitted:
         """Admit a newcomer."""

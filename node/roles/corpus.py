@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from diloco.data.corpus import Corpus, corpus_of
+from diloco.data.corpus import Corpus
 from diloco.genesis import Genesis
 from diloco.member.setting import Emit
 from node.network import Network
@@ -20,20 +20,23 @@ _FILE = "corpus.bin"
 
 
 async def share_corpus(
-    genesis: Genesis, folder: Path, base: Path, network: Network, shelf: Shelf, emit: Emit
+    genesis: Genesis, corpus: Corpus, folder: Path, network: Network, shelf: Shelf, emit: Emit
 ) -> None:
-    """Make sure that every file of the run's corpus is here, then offer them all as one object.
+    """Make sure that every file of the run is here, corpus and initial weights, then offer them all as one object.
 
     Its shards are the files in the genesis' order, so the genesis alone says which bytes are right.
 
     Raises:
         NodeError: ``TRN_DATA`` when files are missing here and no member has them.
     """
-    corpus = corpus_of(genesis, folder, base)
+    if not genesis.files:
+        return
     missing = await asyncio.to_thread(corpus.missing)
     path = folder / _FILE
     if missing:
         await _fetch(genesis, corpus, path, network, emit, len(missing))
+    if genesis.weights is not None:  # an export may need them when the run file is gone
+        await asyncio.to_thread(corpus.keep, genesis.weights)
     await asyncio.to_thread(_offer, genesis, corpus, path, shelf)
 
 

@@ -127,7 +127,7 @@ class Workers:
         if self._starting is not None and self._starting.done() and not self._starting.exception():
             self._starting.result().request_stop()
 
-    async def evaluate(self) -> float:
+    async def evaluate(self) -> float | None:
         """See ``Trainer.evaluate``."""
         return await (await self.group()).evaluate()
 

@@ -62,6 +62,8 @@ def test_more_start_members_than_seats_is_refused() -> None:
 
 def test_every_key_says_what_it_means() -> None:
     for name, section in RunSections.model_fields.items():
+        if name in ("rl", "objective"):  # plain JSON here
+            continue
         fields = section.annotation.model_fields  # type: ignore[union-attr]
         assert all(field.description for field in fields.values()), name
 

@@ -15,6 +15,7 @@ from diloco.creation import create_genesis, grid_of, initial_state
 from diloco.data.corpus import corpus_of
 from diloco.data.samples import Samples, load_tokens
 from diloco.outer_step import outer_step
+from diloco.worker.text import Text
 from diloco.worker.trainer import Trainer
 from tests.diloco.small_run import OPERATOR
 
@@ -32,7 +33,10 @@ def test_the_default_run_lowers_the_validation_loss_by_two_nats_and_steadily(tmp
     dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
     try:
         mesh = init_device_mesh("cpu", (1,))
-        members = [Trainer(genesis, state, samples, mesh, torch.device("cpu")) for _ in range(MEMBERS)]
+        members = [
+            Trainer(genesis, state, Text(sections, samples), mesh, torch.device("cpu"))
+            for _ in range(MEMBERS)
+        ]
         int8, lease = (
             codec(sections.round.codec),
             sections.round.inner_steps * sections.inner.samples_per_step,
@@ -42,7 +46,7 @@ def test_the_default_run_lowers_the_validation_loss_by_two_nats_and_steadily(tmp
             mean = np.zeros(grid.size, np.float32)
             for member in members:
                 done = member.train(
-                    [(position, lease)], round, 0, False, lambda: False, lambda step, loss, tokens: None
+                    {"spans": [[position, lease]]}, round, 0, False, lambda: False, lambda *told: None
                 )
                 position += lease
                 for part in grid.slices():

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "runs" / "fuzz"
-PACKAGES = ("protocol", "diloco", "shardcast", "node", "toploc")
+PACKAGES = ("protocol", "diloco", "shardcast", "node", "toploc", "rl")
 COMPILED = (
     "diloco.codec.kernels", "diloco.compiled", "diloco.outer_step", "diloco.norm", "diloco.golden", "toploc.field",
     "toploc.kernels", "toploc.selection", "toploc.verification",

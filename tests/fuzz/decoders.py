@@ -271,3 +271,63 @@ def _toploc_proof() -> Fuzzed:
         assert ProofPoly.from_base64(proof.to_base64()).to_bytes() == data
 
     return Fuzzed(run, (ProofPoly.from_points([0, 1, 5], [3, 7, 9]).to_bytes(),))
+
+
+@target("rollout-file")
+def _rollout_file() -> Fuzzed:
+    """What a rollout file holds, read as strangers' files are: the library aborts on some, in a process of its own."""
+    import asyncio
+
+    from rl.rollouts.files import marker_of
+    from rl.rollouts.limits import Limits
+    from rl.rollouts.parquet import decode, encode
+    from rl.rollouts.reading import Reader
+    from rl.rollouts.signing import Signed
+    from tests.rl.rollouts.making import ANA, groups, plain, provenance
+
+    limits = Limits(file_bytes=1 << 16, decoded_bytes=1 << 20, rollouts=64, transcript=4096, tokens=1 << 14)
+    path = Path(tempfile.mkdtemp(prefix="fuzz-")) / "a.parquet"
+    loop, reader = asyncio.new_event_loop(), Reader(limits)
+
+    def run(data: bytes) -> None:
+        path.write_bytes(data)
+        marker_of(path).write_bytes(Signed.make(ANA, data).to_json())
+        try:
+            held, found, _ = loop.run_until_complete(reader.read(path))
+        except NodeError:
+            return
+        if len({group.position for group in found}) == len(found):
+            again, rest = decode(encode(held, found), limits)
+            assert (again, plain(rest)) == (held, plain(found))
+
+    return Fuzzed(run, (encode(provenance(), groups(7, 8, sampled=3)), encode(provenance(), ())))
+
+
+@target("rollout-provenance")
+def _rollout_provenance() -> Fuzzed:
+    from rl.rollouts.provenance import from_json, to_json
+    from tests.rl.rollouts.making import provenance
+
+    def run(data: bytes) -> None:
+        try:
+            held = from_json(data)
+        except NodeError:
+            return
+        assert to_json(held) == data
+
+    return Fuzzed(run, (to_json(provenance()),))
+
+
+@target("rollout-marker")
+def _rollout_marker() -> Fuzzed:
+    from rl.rollouts.signing import Signed
+    from tests.rl.rollouts.making import ANA
+
+    def run(data: bytes) -> None:
+        try:
+            signed = Signed.from_json(data)
+        except NodeError:
+            return
+        assert Signed.from_json(signed.to_json()) == signed
+
+    return Fuzzed(run, (Signed.make(ANA, b"file").to_json(),))

@@ -347,3 +347,28 @@ async def test_what_is_said_of_a_tunnel_ends_with_it(node: Network, shelves: She
     for event in (failed, opened):
         node.ways.on_tunnel(event | {"peer": peer})
     assert not any(held), "not even what is said too late is kept"
+
+
+async def test_a_role_is_what_the_operator_gave_and_not_what_a_record_says(
+    node: Network, shelves: Shelves
+) -> None:
+    liar, judge = Identity.ephemeral(), Identity.ephemeral()
+    records = []
+    for who, given in ((liar, ("rollout",)), (judge, ("validator",))):
+        said = replace(a_record(who).message, roles=("validator",), run=RUN)
+        admission = admit(OPERATOR, RUN, Admission(peer=who.peer_id, roles=given, seat=False))
+        records.append(seal(who, RUN, replace(said, admission=admission)))
+    shelves.members = records
+    await node.look()
+    assert node.given_roles(judge.peer_id) == ("validator",) and node.given_roles(liar.peer_id) == (
+        "rollout",
+    )
+    audience = node.endpoint.audience
+    assert audience(judge.peer_id, "role:validator") and not audience(liar.peer_id, "role:validator")
+    assert not audience(liar.peer_id, "role:rollout"), "its record does not say so"
+    assert not audience(judge.peer_id, "role:trainer")
+    assert (
+        audience(liar.peer_id, "member")
+        and node.peers() == []
+        and set(node.peers("validator")) == {liar.peer_id, judge.peer_id}
+    )

@@ -102,7 +102,10 @@ def test_a_plain_value_in_place_of_a_section_says_how_to_write_one() -> None:
             '[network]\njoin = ["there"]\n',
             '`network.join[0]` must be an address such as "/ip4/203.0.113.7/tcp/4001/p2p/',
         ),
-        ('[node]\nroles = ["traner"]\n', '`node.roles[0]` must be "trainer" or "coordinator", not "traner"'),
+        (
+            '[node]\nroles = ["traner"]\n',
+            '`node.roles[0]` must be "trainer", "coordinator", "rollout" or "validator", not "traner"',
+        ),
         (
             '[admission]\nallow = ["x"]\n',
             '`admission.allow[0]` must be a peer id that begins with 12D3KooW, not "x"',

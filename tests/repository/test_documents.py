@@ -114,7 +114,7 @@ def modules(package: str) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*.py") if path.name != "__init__.py"}
 
 
-@pytest.mark.parametrize("package", ["protocol", "shardcast", "diloco", "node"])
+@pytest.mark.parametrize("package", ["protocol", "shardcast", "diloco", "rl", "node"])
 def test_the_file_map_of_the_architecture_names_every_file(package: str) -> None:
     told = section(page("docs/architecture.md"), f"### {package}/")
     named = [name for row in rows(told) for name in re.findall(r"`([^`]+\.py)`", row[0])]

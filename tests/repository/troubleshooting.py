@@ -20,6 +20,7 @@ AREAS = {
     "TRN": "Training",
     "STO": "Storage",
     "SHC": "Transfer of large objects",
+    "RL": "Reinforcement learning",
     "SYS": "The machine",
 }
 

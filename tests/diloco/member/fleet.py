@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from diloco.architecture import layout_of
+from diloco.architecture import initial_parameters, layout_of
 from diloco.config import (
     DeadlineSection,
     InnerSection,
@@ -21,8 +21,10 @@ from diloco.config import (
     RunSection,
     RunSections,
 )
-from diloco.creation import _initial, grid_of, initial_state
+from diloco.creation import grid_of, initial_state
+from diloco.digest import state_digest
 from diloco.genesis import CorpusFile, Genesis
+from diloco.layout import Grid
 from diloco.member.admission import Admission, admit, seats
 from diloco.member.member import Member
 from diloco.member.setting import Outcome, Setting, codec_of, rules_of, timing_of
@@ -79,13 +81,15 @@ def tiny_genesis(rounds: int = 4, **changes: Any) -> Genesis:
         deadline=DeadlineSection(**{**seconds, **changes.pop("deadline", {})}),
     )
     layout = layout_of(sections.model)
+    params = initial_parameters(sections.model, sections.run.seed)
+    grid = Grid(layout.size, sections.round.chunk)
     digest = "0" * 64
     return Genesis(
         sections=sections,
         operator_root=OPERATOR.peer_id,
         parameters=layout.size,
         layout_digest=layout.digest.hex(),
-        initial_digest=_initial(sections)[1].hex(),
+        initial_digest=state_digest(0, params, np.zeros_like(params), grid).hex(),
         tokenizer="{}",
         files=(
             CorpusFile(name="a", size=1, digest=digest, part="train"),

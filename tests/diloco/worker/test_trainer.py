@@ -15,6 +15,7 @@ from diloco.creation import initial_state
 from diloco.data.corpus import corpus_of
 from diloco.data.samples import Samples, load_tokens
 from diloco.outer_state import OuterState
+from diloco.worker.text import Text
 from diloco.worker.trainer import Trained, Trainer
 from tests.diloco.small_run import small_genesis
 
@@ -32,11 +33,11 @@ def trainer(folder: Path, mesh: DeviceMesh, **inner: object) -> tuple[Trainer, O
     tokens = load_tokens(genesis, corpus_of(genesis, folder, folder), folder)
     state = initial_state(genesis)
     samples = Samples(tokens, genesis.sections.model.context, genesis.sections.run.seed)
-    return Trainer(genesis, state, samples, mesh, torch.device("cpu")), state
+    return Trainer(genesis, state, Text(genesis.sections, samples), mesh, torch.device("cpu")), state
 
 
 def train(rank: Trainer, count: int) -> Trained:
-    return rank.train([(0, count)], 0, 0, False, lambda: False, lambda step, loss, tokens: None)
+    return rank.train({"spans": [[0, count]]}, 0, 0, False, lambda: False, lambda *told: None)
 
 
 def test_one_worker_is_sharded_by_fsdp2_too(tmp_path: Path, mesh: DeviceMesh) -> None:
@@ -60,7 +61,7 @@ def test_a_learning_rate_of_the_operator_takes_the_place_of_the_genesis_one(
     tmp_path: Path, mesh: DeviceMesh
 ) -> None:
     rank, state = trainer(tmp_path, mesh, lr=0.01)
-    rank.train([(0, 8)], 0, 0, False, lambda: False, lambda step, loss, tokens: None, lr=0.0)
+    rank.train({"spans": [[0, 8]]}, 0, 0, False, lambda: False, lambda *told: None, lr=0.0)
     assert not state.gradient.any()
     train(rank, 8)
     assert state.gradient.any(), "and only for that call"

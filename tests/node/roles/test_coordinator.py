@@ -186,3 +186,34 @@ async def test_a_node_renews_its_admission_when_it_is_due_and_a_coordinator_can_
     assert (tmp_path / "admission.bin").read_bytes() == second
     assert office.read(second, 2).expires_at > office.read(first, 2).expires_at
     assert await node.renewal.renew(second) == second and node.took == [second]
+
+
+def test_who_makes_rollouts_or_judges_them_has_no_seat_and_no_part_in_rounds(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    judge = identity(7).peer_id
+    sections = office.genesis.sections.model_copy(update={"rl": {"validators": [judge]}})
+    office.genesis = office.genesis.model_copy(update={"sections": sections})
+    office.open()
+    seat_of = seats(office.genesis.run_id, office.genesis.operator)
+    for number, role in ((6, "rollout"), (7, "validator")):
+        raw = office.coordinator.admit(identity(number).peer_id, (role,))
+        assert office.read(raw, number).roles == (role,) and not office.read(raw, number).seat
+        assert seat_of(raw, identity(number).peer_id) is None
+    trainer = office.admit(2)
+    assert office.read(trainer, 2).seat and seat_of(trainer, identity(2).peer_id) is not None
+
+
+def test_nobody_is_admitted_as_a_validator_whom_the_run_does_not_name(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    with pytest.raises(NodeError, match="not among the run's validators") as refused:
+        office.coordinator.admit(identity(7).peer_id, ("validator",))
+    assert refused.value.code is Code.RND_NOT_ADMITTED
+
+
+def test_rollout_workers_take_no_seats_from_trainers(tmp_path: Path) -> None:
+    office = Office(tmp_path, seats=2)
+    for number in range(3, 9):
+        office.coordinator.admit(identity(number).peer_id, ("rollout",))
+        office.network.members[identity(number).peer_id] = SimpleNamespace(roles=("rollout",))
+    assert office.read(office.admit(1), 1).seat and office.read(office.admit(2), 2).seat
+    assert not office.read(office.admit(10), 10).seat

@@ -1,0 +1,317 @@
+"""The rim around the orchestrator's machine: its rows, its files, its clock, and what it says to the outside."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import fields
+
+from diloco.member.setting import Emit
+from diloco.rounds.values import Value
+from diloco.rounds.waiting import Waiting
+from protocol.clock import monotonic
+from protocol.errors import Code, NodeError
+from protocol.units import PeerId
+from rl.orchestration.audits import Audits
+from rl.orchestration.events import (
+    Abandoned,
+    Appealed,
+    Asked,
+    AskVerdict,
+    Ban,
+    Broken,
+    Certified,
+    Delete,
+    Dispute,
+    Distrust,
+    Effect,
+    Event,
+    Give,
+    Gone,
+    Judged,
+    Lift,
+    Lost,
+    Published,
+    Receipt,
+    Report,
+    Save,
+    Tell,
+    Tick,
+    Uploaded,
+    Validators,
+)
+from rl.orchestration.folder import Folder
+from rl.orchestration.leasing import may_send, no_lease
+from rl.orchestration.machine import advance, rebuild
+from rl.orchestration.rows import GroupFacts, Opinion, Work
+from rl.orchestration.rules import Rules
+from rl.orchestration.store import Store
+from rl.rollouts.reading import Reader
+from rl.rollouts.record import Group, Provenance
+
+Outward = AskVerdict | Report | Ban | Lift | Dispute | Distrust
+"""What others are to be told or asked."""
+
+_HIDDEN = ("link",)
+
+_KINDS: dict[type, str] = {
+    AskVerdict: "rollout.ask", Report: "rollout.verdict", Ban: "worker.banned", Lift: "worker.pardoned",
+    Dispute: "rollout.dispute", Distrust: "validator.distrusted", Receipt: "rollout.receipt", Give: "work.given",
+}  # fmt: skip
+
+
+class Orchestrator:
+    """One trainer's orchestrator. For one event loop; every call but ``receive`` and ``groups`` is done at once.
+
+    Args:
+        me: This trainer.
+        rules: What the run fixes.
+        value: The newest certified value.
+        store: Its rows.
+        folder: Its files.
+        reader: Reads strangers' files.
+        expected: What the provenance of the answer to a lease must be.
+        outward: Carries out what is for others; does not wait.
+        emit: The event log.
+        audits: Its audit chains.
+        clock: Seconds, monotonic.
+
+    Raises:
+        NodeError: A storage error.
+    """
+
+    def __init__(
+        self,
+        me: PeerId,
+        rules: Rules,
+        value: Value,
+        *,
+        store: Store,
+        folder: Folder,
+        reader: Reader,
+        expected: Callable[[Work], Provenance],
+        audits: Audits,
+        outward: Callable[[Outward], None],
+        emit: Emit,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._store, self._folder, self._reader = store, folder, reader
+        self._expected, self._outward, self._emit = expected, outward, emit
+        self._audits, self._clock = audits, clock
+        self._changed = asyncio.Event()
+        self.state, effects = rebuild(me, rules, value, store.load(), clock())
+        self._save(effects)
+        self._carry_out(effects)
+        missing = folder.tidy([file.digest for file in self.state.kept.files.values()])
+        if missing:
+            self._feed(Lost(missing))
+
+    @property
+    def now(self) -> float:
+        """Seconds on the clock of every deadline here."""
+        return self._clock()
+
+    @property
+    def changed(self) -> asyncio.Event:
+        """Set at the next change of the state; whoever waits takes it anew each time."""
+        return self._changed
+
+    # ---- what happens
+
+    def ask(self, worker: PeerId, holding: tuple[int, ...] = (), most: int = 1_000_000) -> Give | Waiting:
+        """Work for a worker, or why it has to wait.
+
+        Raises:
+            NodeError: ``E-RL-004`` for a worker that is banned; a storage error, after which nothing was given.
+        """
+        for effect in self._feed(Asked(worker, holding, most)):
+            if isinstance(effect, Give):
+                return effect
+            if isinstance(effect, Tell):
+                if effect.waiting.reason == "banned":
+                    raise NodeError(Code.RL_NO_WORK, effect.waiting.sentence, peer=worker)
+                return effect.waiting
+        raise AssertionError("a worker that asks is answered")
+
+    def abandon(self, worker: PeerId, counter: int, reason: str) -> None:
+        """A worker gives a lease back."""
+        self._feed(Abandoned(worker, counter, reason))
+        self._emit("work.abandoned", worker=worker, counter=counter, reason=reason)
+
+    def gone(self, worker: PeerId) -> None:
+        """A worker is not there any more."""
+        self._feed(Gone(worker))
+
+    def begin_upload(self, worker: PeerId, counter: int, nbytes: int) -> Waiting | None:
+        """Room for the answer to a lease, which is then written to ``Folder.coming``; or why its turn is not yet.
+
+        Raises:
+            NodeError: ``E-RL-005`` when it is not taken at all; ``STO_FULL`` without room.
+        """
+        refused = may_send(self.state, worker, counter, nbytes)
+        if refused is not None and refused.phase == "refused":
+            raise NodeError(Code.RL_LEASE, refused.sentence, peer=worker)
+        if refused is None:
+            self._folder.reserve(self._folder.coming(worker, counter), nbytes)
+        return refused
+
+    async def receive(self, worker: PeerId, counter: int) -> Receipt:
+        """Take the whole file at ``Folder.coming``, with its marker, as the answer to a lease.
+
+        Raises:
+            NodeError: A storage error, after which the worker may send again.
+        """
+        path = self._folder.coming(worker, counter)
+        work = self.state.kept.works.get(f"{worker}/{counter}")
+        try:
+            if work is None:
+                self._folder.drop(path)
+                return Receipt(worker, counter, False, "no-lease", no_lease(counter))
+            nbytes = path.stat().st_size
+            provenance, groups, signed = await self._reader.read(path)
+            _check(provenance, self._expected(work), worker)
+        except FileNotFoundError:
+            return Receipt(worker, counter, False, "missing", "Nothing came.")
+        except NodeError as error:
+            if error.code.startswith("E-STO"):
+                raise
+            self._folder.drop(path)
+            return self._receipt(Broken(worker, counter, str(error.code), error.sentence))
+        self._folder.take(path, signed.digest)
+        facts = tuple(facts_of(group) for group in groups)
+        number = self.state.next_number
+        event = Uploaded(
+            worker, counter, signed.digest, nbytes, provenance.version, facts,
+            self._audits.link(number), self._audits.twice(number, signed.digest),
+        )  # fmt: skip
+        return self._receipt(event)
+
+    def judged(self, digest: bytes, opinion: Opinion) -> None:
+        """A validator's verdict, whose signature has been checked."""
+        self._feed(Judged(digest, opinion))
+
+    def appeal(self, worker: PeerId, digest: bytes) -> None:
+        """A worker has a refused file judged again."""
+        self._feed(Appealed(worker, digest))
+
+    def certified(self, value: Value) -> None:
+        """A newer value is certified."""
+        self._feed(Certified(value))
+
+    def published(self, version: int) -> None:
+        """Workers can have a policy version."""
+        self._feed(Published(version))
+
+    def validators(self, present: frozenset[str]) -> None:
+        """Which validators are there."""
+        if present != self.state.validators:
+            self._feed(Validators(present))
+
+    def tick(self) -> None:
+        """Time has passed; to be called about once a second."""
+        self._feed(Tick())
+
+    # ---- what is asked
+
+    async def groups(self, wanted: tuple[tuple[bytes, int], ...]) -> tuple[Group, ...] | None:
+        """The groups of a batch, in its order; None when a file cannot be read, whose positions are made again.
+
+        Args:
+            wanted: Digest of the file and position of each.
+        """
+        found: dict[tuple[bytes, int], Group] = {}
+        for digest in dict.fromkeys(digest for digest, _ in wanted):
+            try:
+                _, groups, signed = await self._reader.read(self._folder.path(digest))
+            except NodeError as error:
+                self._emit("rollout.lost", file=digest.hex(), code=str(error.code), reason=error.sentence)
+                self._feed(Lost((digest,)))
+                return None
+            assert signed.digest == digest
+            found |= {(digest, group.position): group for group in groups}
+        return tuple(found[each] for each in wanted)
+
+    # ---- the machine
+
+    def _receipt(self, event: Event) -> Receipt:
+        return next(effect for effect in self._feed(event) if isinstance(effect, Receipt))
+
+    def _feed(self, event: Event) -> tuple[Effect, ...]:
+        """One event. When its rows cannot be written, it has not happened."""
+        state, effects = advance(self.state, event, self._clock())
+        self._save(effects)
+        changed = state is not self.state
+        self.state = state
+        self._carry_out(effects)
+        if changed:
+            self._changed.set()
+            self._changed = asyncio.Event()
+        return effects
+
+    def _save(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            if isinstance(effect, Save):
+                self._store.save(effect.put, effect.gone)
+
+    def _carry_out(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            if (kind := _KINDS.get(type(effect))) is not None:
+                self._emit(kind, **_shown(effect))
+            match effect:
+                case Ban():
+                    self._folder.keep_evidence(effect.evidence)
+                    self._outward(effect)
+                case Delete(digests):
+                    self._folder.delete(digests)
+                case AskVerdict() | Report() | Lift() | Dispute() | Distrust():
+                    self._outward(effect)
+
+
+def facts_of(group: Group) -> GroupFacts:
+    """What the orchestrator needs to know of a group."""
+    versions = [version for each in group.rollouts for version in each.versions[each.sampled].tolist()]
+    return GroupFacts(
+        group.position,
+        min(versions, default=group.version),
+        max(versions, default=group.version),
+        tuple(float(rollout.reward) for rollout in group.rollouts),
+        len(versions),
+    )
+
+
+def _check(provenance: Provenance, expected: Provenance, worker: str) -> None:
+    """Hold what a file says of itself against its lease.
+
+    Raises:
+        NodeError: ``E-RL-070``.
+    """
+    for each in fields(Provenance):
+        said, due = getattr(provenance, each.name), getattr(expected, each.name)
+        if said != due:
+            name = each.name.replace("_", " ")
+            raise NodeError(
+                Code.RL_PROVENANCE,
+                f"The file says {name} {_short(said)}; the lease is for {_short(due)}.",
+                peer=worker,
+            )
+
+
+def _short(value: object) -> str:
+    return (value.hex()[:16] if isinstance(value, bytes) else str(value))[:64]
+
+
+def _shown(effect: object) -> dict[str, object]:
+    """An effect's fields as the event log shows them."""
+    shown: dict[str, object] = {}
+    for each in fields(effect):  # type: ignore[arg-type]
+        if each.name in _HIDDEN:
+            continue
+        value = getattr(effect, each.name)
+        if isinstance(value, Work):
+            shown |= {
+                "worker": value.worker, "counter": value.counter, "version": value.version,
+                "positions": list(value.positions),
+            }  # fmt: skip
+        elif isinstance(value, tuple):
+            shown[each.name] = [item.hex() if isinstance(item, bytes) else item for item in value]
+        else:
+            shown[each.name] = value.hex() if isinstance(value, bytes) else value
+    return shown

@@ -1,0 +1,1 @@
+"""Rollouts: what one is, and the signed Parquet files in which they travel."""

@@ -1,0 +1,1 @@
+"""What a worker cannot choose: seeds; and how far it is believed."""
