@@ -256,6 +256,11 @@ class Orchestrator:
             if (kind := _KINDS.get(type(effect))) is not None:
                 self._emit(kind, **_shown(effect))
             match effect:
+                case Save(gone=gone):
+                    for kind, key in gone:
+                        if kind == "works":  # what has come of its answer is of no use any more
+                            worker, counter = key.rsplit("/", 1)
+                            self._folder.drop(self._folder.coming(worker, int(counter)))
                 case Ban():
                     self._folder.keep_evidence(effect.evidence)
                     self._outward(effect)

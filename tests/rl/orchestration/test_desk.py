@@ -13,7 +13,7 @@ from rl.orchestration.events import Ban, Give, Report
 from rl.orchestration.rows import Opinion, Work
 from rl.rollouts.files import marker_of
 from rl.validation.draw import Shares, follows
-from tests.rl.orchestration.bench import Bench
+from tests.rl.orchestration.bench import RUN, Bench
 from tests.rl.orchestration.world import next_value
 from tests.rl.rollouts.making import ANA, BEN, TOM, plain
 
@@ -30,7 +30,7 @@ async def test_a_rollout_file_is_taken_judged_and_read_back_as_groups(bench: Ben
     receipt = await bench.answer(work)
     assert receipt.taken
     asked = bench.asked()
-    assert asked.number == 1 and follows(asked.link, 1, Audits(b"k" * 32, bench_run(), Shares()).anchor(1), 0)
+    assert asked.number == 1 and follows(asked.link, 1, Audits(b"k" * 32, RUN, Shares()).anchor(1), 0)
     bench.desk.judged(asked.digest, Opinion(asked.validator, True))
     assert any(isinstance(each, Report) and each.accepted for each in bench.told)
     groups = await bench.desk.groups(((asked.digest, 1), (asked.digest, 0)))
@@ -38,10 +38,6 @@ async def test_a_rollout_file_is_taken_judged_and_read_back_as_groups(bench: Ben
     assert [group.position for group in groups] == [1, 0]
     assert not bench.folder.coming(ANA.peer_id, 0).exists()
     assert plain(groups)[0][2] != plain(groups)[0][3]
-
-
-def bench_run() -> str:
-    return "ab" * 32
 
 
 async def test_after_kill_9_a_desk_knows_what_it_knew_and_asks_again(bench: Bench) -> None:
@@ -123,6 +119,16 @@ async def test_an_upload_that_never_came_leaves_its_lease_open(bench: Bench) -> 
     receipt = await bench.desk.receive(ANA.peer_id, work.counter)
     assert (receipt.taken, receipt.reason) == (False, "missing")
     assert (await bench.answer(work)).taken
+
+
+async def test_what_came_of_an_answer_goes_with_its_lease(bench: Bench) -> None:
+    work = bench.ask()
+    bench.desk.begin_upload(ANA.peer_id, work.counter, 10_000)
+    bench.folder.coming(ANA.peer_id, work.counter).write_bytes(b"half")
+    assert bench.folder.used == 10_000
+    bench.desk.abandon(ANA.peer_id, work.counter, "no memory")
+    assert bench.folder.used == 0
+    assert not bench.folder.coming(ANA.peer_id, work.counter).exists()
 
 
 async def test_when_rows_cannot_be_written_nothing_has_happened(bench: Bench) -> None:
