@@ -155,6 +155,20 @@ async def test_a_banned_worker_is_told_why_and_its_files_are_kept_as_evidence(be
     assert bench.folder.evidence(asked.digest) is not None
 
 
+async def test_another_trainer_takes_files_over_with_their_verdicts(bench: Bench, tmp_path: Path) -> None:
+    digest = await bench.make()
+    other = Bench(tmp_path / "other")
+    for copied in (bench.folder.path(digest), marker_of(bench.folder.path(digest))):
+        (tmp_path / "other" / "rollouts" / "coming" / copied.name).write_bytes(copied.read_bytes())
+    path = tmp_path / "other" / "rollouts" / "coming" / bench.folder.path(digest).name
+    await other.desk.found(path, bench.desk.state.kept.files[digest.hex()].opinions)
+    groups = await other.desk.groups(((digest, 0), (digest, 1)))
+    assert groups is not None and not path.exists()
+    assert other.desk.state.kept.files[digest.hex()].state == "accepted"
+    assert other.ask(BEN).positions == (2, 3)
+    await other.close()
+
+
 async def test_files_leave_the_disk_with_the_value_that_consumes_them(bench: Bench) -> None:
     first = await bench.make()
     await bench.make()
