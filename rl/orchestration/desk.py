@@ -61,7 +61,7 @@ _KINDS: dict[type, str] = {
 
 
 class Orchestrator:
-    """One trainer's orchestrator. For one event loop; all calls but ``receive``, ``found`` and ``groups`` are done at once.
+    """One trainer's orchestrator. For one event loop; ``receive``, ``found`` and ``groups`` wait, the other calls do not.
 
     Args:
         me: This trainer.
