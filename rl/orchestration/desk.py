@@ -61,7 +61,7 @@ _KINDS: dict[type, str] = {
 
 
 class Orchestrator:
-    """One trainer's orchestrator. For one event loop; ``receive``, ``found`` and ``groups`` wait, the other calls do not.
+    """One trainer's orchestrator. For one event loop; only ``receive``, ``found`` and ``groups`` wait for anything.
 
     Args:
         me: This trainer.
