@@ -3,6 +3,7 @@
 `diloco` carries these sections in the genesis without knowing what they mean.
 """
 
+import math
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal, TypeVar
@@ -14,6 +15,7 @@ from protocol.errors import Code, NodeError
 from protocol.units import Digest, PeerId, RunId
 from rl.environments.play import Room
 from rl.environments.transcript import Renderer
+from rl.orchestration.difficulty import Difficulty
 from rl.orchestration.rules import Rules
 from rl.sampling.settings import Sampling
 from rl.training.settings import ObjectiveSection
@@ -56,6 +58,12 @@ class RlSection(Section):
     """Time for a verdict, after which another validator is asked as well."""
     patience: Duration = timedelta(minutes=5)
     """How long a trainer waits for a step's tasks before it gives what it has."""
+    least_range: Annotated[float, Field(gt=0.0, le=1e9)] = 1e-3
+    """Smallest difference between the best and the worst reward of a task that is trained on."""
+    lowest_mean: float | None = None
+    """Mean reward below which a task is left out as too hard."""
+    highest_mean: float | None = None
+    """Mean reward above which a task is left out as too easy."""
     audited: Annotated[float, Field(ge=0.0, le=1.0)] = 0.125
     """Share of the files of established workers for which a validator runs the model."""
     twice: Annotated[float, Field(ge=0.0, le=1.0)] = 0.05
@@ -152,6 +160,11 @@ def rules_of(sections: RunSections) -> Rules:
         trusted_after=section.trusted_after,
         work_within=section.work_within,
         verdict_within=section.verdict_within,
+        difficulty=Difficulty(
+            section.least_range,
+            -math.inf if section.lowest_mean is None else section.lowest_mean,
+            math.inf if section.highest_mean is None else section.highest_mean,
+        ),
     )
 
 

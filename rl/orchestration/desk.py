@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 
 from diloco.member.setting import Emit
 from diloco.rounds.values import Value
@@ -24,6 +25,7 @@ from rl.orchestration.events import (
     Distrust,
     Effect,
     Event,
+    Found,
     Give,
     Gone,
     Judged,
@@ -41,7 +43,7 @@ from rl.orchestration.events import (
 from rl.orchestration.folder import Folder
 from rl.orchestration.leasing import may_send, no_lease
 from rl.orchestration.machine import advance, rebuild
-from rl.orchestration.rows import GroupFacts, Opinion, Work
+from rl.orchestration.rows import File, GroupFacts, Opinion, Work
 from rl.orchestration.rules import Rules
 from rl.orchestration.store import Store
 from rl.rollouts.reading import Reader
@@ -59,7 +61,7 @@ _KINDS: dict[type, str] = {
 
 
 class Orchestrator:
-    """One trainer's orchestrator. For one event loop; every call but ``receive`` and ``groups`` is done at once.
+    """One trainer's orchestrator. For one event loop; only ``receive``, ``found`` and ``groups`` wait for anything.
 
     Args:
         me: This trainer.
@@ -184,6 +186,32 @@ class Orchestrator:
         )  # fmt: skip
         return self._receipt(event)
 
+    async def found(self, path: Path, opinions: tuple[Opinion, ...]) -> None:
+        """Take over a file that was fetched from another trainer, with its marker, and the verdicts that came with it.
+
+        Args:
+            path: Where it lies, in the folder's ``coming``; it does not stay there.
+            opinions: What validators said, their signatures checked.
+
+        Raises:
+            NodeError: It cannot be read, or a storage error.
+        """
+        nbytes = path.stat().st_size
+        try:
+            provenance, groups, signed = await self._reader.read(path)
+        except NodeError:
+            self._folder.drop(path)
+            raise
+        if signed.digest.hex() in self.state.kept.files:
+            self._folder.drop(path)
+            return
+        self._folder.take(path, signed.digest)
+        facts = tuple(facts_of(group) for group in groups)
+        file = File(
+            signed.digest, provenance.worker, provenance.counter, provenance.version, nbytes, facts, opinions=opinions
+        )  # fmt: skip
+        self._feed(Found(file, self._audits.link(self.state.next_number)))
+
     def judged(self, digest: bytes, opinion: Opinion) -> None:
         """A validator's verdict, whose signature has been checked."""
         self._feed(Judged(digest, opinion))
@@ -256,6 +284,11 @@ class Orchestrator:
             if (kind := _KINDS.get(type(effect))) is not None:
                 self._emit(kind, **_shown(effect))
             match effect:
+                case Save(gone=gone):
+                    for kind, key in gone:
+                        if kind == "works":  # what has come of its answer is of no use any more
+                            worker, counter = key.rsplit("/", 1)
+                            self._folder.drop(self._folder.coming(worker, int(counter)))
                 case Ban():
                     self._folder.keep_evidence(effect.evidence)
                     self._outward(effect)

@@ -98,6 +98,17 @@ def decode(data: bytes, limits: Limits) -> tuple[Provenance, tuple[Group, ...]]:
         NodeError: ``E-RL-001`` for what is not such a file, ``E-RL-002`` for one that holds too much.
         MemoryError: There is not enough for it.
     """
+    provenance, table = unfold(data, limits)
+    return provenance, tuple(_groups(table, provenance.version, limits))
+
+
+def unfold(data: bytes, limits: Limits) -> tuple[Provenance, pa.Table]:
+    """What a file holds, as columns: the part of reading that the library does.
+
+    Raises:
+        NodeError: As :func:`decode`.
+        MemoryError: There is not enough for it.
+    """
     check_envelope(data, limits)
     try:
         file = pq.ParquetFile(
@@ -110,13 +121,12 @@ def decode(data: bytes, limits: Limits) -> tuple[Provenance, tuple[Group, ...]]:
         if not table.schema.equals(_COLUMNS):
             raise _bad("its footer contradicts itself about columns")
         table.validate(full=True)
-        return provenance, tuple(_groups(table, provenance.version, limits))
+        return provenance, table.combine_chunks()
     except MemoryError:  # Arrow's is an ArrowException, too
         raise
     except (pa.ArrowException, OSError, ValueError, LookupError, OverflowError) as error:
-        raise _bad(
-            f"it is damaged ({str(error).splitlines()[0][:120] if str(error) else 'no reason given'})"
-        ) from None
+        said = str(error).splitlines()[0][:120] if str(error) else "no reason given"
+        raise _bad(f"it is damaged ({said})") from None
 
 
 def check_envelope(data: bytes, limits: Limits) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from protocol.errors import Code, NodeError
 from protocol.parent import die_with_parent
 from rl.rollouts.limits import Limits
-from rl.rollouts.parquet import decode
+from rl.rollouts.parquet import unfold
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
         answer = {}
         try:
             with path.open("rb") as file:
-                decode(file.read(limits.file_bytes + 1), limits)
+                unfold(file.read(limits.file_bytes + 1), limits)
         except NodeError as error:
             answer = {"code": error.code.value, "sentence": error.sentence}
         except MemoryError:

@@ -17,7 +17,8 @@ import toploc
 from protocol.errors import Code
 from protocol.units import Digest, PeerId
 from rl.rollouts.record import CHUNK, Group, Int32s, Rollout
-from rl.sampling import Sampling, noise, rederive
+from rl.sampling import Sampling, rederive
+from rl.sampling.noise import noise_rows
 from rl.validation.tolerances import FEW, Tolerances
 from rl.validation.verdict import Finding
 from rl.work.seeds import token_seed
@@ -79,14 +80,15 @@ def audit(
     result = Audit()
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     for batch in _batches(rollouts):
-        for rollout, states in zip(batch, _states(batch, policies), strict=True):
-            result.findings += _proofs(rollout, states, tolerances)
-            seed = token_seed(beacon, rollout.position, worker, rollout.index)
-            compared = _compare(rollout, states, policies, seed, sampling, tolerances.logit)
-            result.tokens += len(compared.gaps)
-            result.near_ties += int((compared.possible & (compared.gaps > 0)).sum())
-            result.findings += _logprobs(rollout, compared, sampling, tolerances, result)
-            result.findings += _choices(rollout, compared, result)
+        states = _states(batch, policies)
+        seeds = [token_seed(beacon, rollout.position, worker, rollout.index) for rollout in batch]
+        compared = _compare(batch, states, policies, seeds, sampling, tolerances.logit)
+        for rollout, own, law in zip(batch, states, compared, strict=True):
+            result.findings += _proofs(rollout, own, tolerances)
+            result.tokens += len(law.gaps)
+            result.near_ties += int((law.possible & (law.gaps > 0)).sum())
+            result.findings += _logprobs(rollout, law, sampling, tolerances, result)
+            result.findings += _choices(rollout, law)
     most = FEW + tolerances.near_ties * result.tokens
     if result.near_ties > most:
         sentence = (
@@ -99,11 +101,13 @@ def audit(
 
 def _batches(rollouts: Sequence[Rollout]) -> Iterator[list[Rollout]]:
     batch: list[Rollout] = []
+    tokens = 0
     for rollout in rollouts:
-        if batch and sum(each.end for each in batch) + rollout.end > _BATCH:
+        if batch and tokens + rollout.end > _BATCH:
             yield batch
-            batch = []
+            batch, tokens = [], 0
         batch.append(rollout)
+        tokens += rollout.end
     if batch:
         yield batch
 
@@ -161,64 +165,93 @@ class _Compared:
 
 
 def _compare(
-    rollout: Rollout,
-    states: torch.Tensor,
+    batch: Sequence[Rollout],
+    states: Sequence[torch.Tensor],
     policies: Mapping[int, Policy],
-    seed: bytes,
+    seeds: Sequence[bytes],
     sampling: Sampling,
     tolerance: float,
-) -> _Compared:
-    places = np.flatnonzero(rollout.sampled)
-    parts: list[_Compared] = []
-    for version in sorted({int(version) for version in rollout.versions[places]}):
-        numbers = np.flatnonzero(rollout.versions[places] == version)
-        step = max(1, _CELLS // _width(policies[version], states))
-        for start in range(0, len(numbers), step):
-            some = numbers[start : start + step]
-            rows = torch.from_numpy(places[some] - rollout.prompt).to(states.device)
-            logits = policies[version].logits(states[rows]).float().cpu().numpy()
-            parts.append(_law(logits, rollout.tokens[places[some]], some, seed, sampling, tolerance))
-    return _Compared(
-        *(
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("chosen", "logprobs", "gaps", "possible")
-        )
+) -> list[_Compared]:
+    """The law of sampling for every sampled token, rollout by rollout."""
+    places = [np.flatnonzero(rollout.sampled) for rollout in batch]
+    owner = np.repeat(np.arange(len(batch)), [len(some) for some in places])
+    versions = np.concatenate([each.versions[some] for each, some in zip(batch, places, strict=True)])
+    tokens = np.concatenate([each.tokens[some] for each, some in zip(batch, places, strict=True)])
+    numbers = np.concatenate([np.arange(len(some)) for some in places])
+    rows = torch.cat([own[some - each.prompt] for each, own, some in zip(batch, states, places, strict=True)])
+    laws: list[_Compared] = []
+    order: list[npt.NDArray[np.int64]] = []
+    for version in np.unique(versions):
+        policy = policies[int(version)]
+        some = np.flatnonzero(versions == version)
+        width = int(policy.logits(rows[:1]).shape[1])
+        for part in np.array_split(some, -(-len(some) * width // _CELLS)):
+            logits = policy.logits(rows[torch.from_numpy(part).to(rows.device)]).float().cpu().numpy()
+            noised = _noise(owner[part], numbers[part], seeds, width) if _plain(sampling, width) else None
+            claims = [(seeds[owner[at]], int(numbers[at]), int(tokens[at])) for at in part]
+            laws.append(_law(logits, claims, noised, sampling, tolerance))
+            order.append(part)
+    back = np.argsort(np.concatenate(order))
+    joined = [
+        np.concatenate([getattr(law, name) for law in laws])[back]
+        for name in ("chosen", "logprobs", "gaps", "possible")
+    ]
+    ends = np.cumsum([len(some) for some in places])
+    return [
+        _Compared(*(values[end - len(some) : end] for values in joined))
+        for some, end in zip(places, ends, strict=True)
+    ]
+
+
+def _plain(sampling: Sampling, vocab: int) -> bool:
+    """Whether the whole distribution is sampled."""
+    return sampling.temperature > 0 and sampling.top_p == 1 and not 0 < sampling.top_k < vocab
+
+
+def _noise(
+    owner: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], seeds: Sequence[bytes], vocab: int
+) -> npt.NDArray[np.float64]:
+    """The noise of every token of the vocabulary for each row [N, V]; rows of one rollout stand together."""
+    return np.concatenate(
+        [noise_rows(seeds[each], numbers[owner == each], vocab) for each in np.unique(owner)]
     )
-
-
-def _width(policy: Policy, states: torch.Tensor) -> int:
-    return int(policy.logits(states[:1]).shape[1])
 
 
 def _law(
     logits: npt.NDArray[np.float32],
-    tokens: Int32s,
-    numbers: npt.NDArray[np.int64],
-    seed: bytes,
+    claims: Sequence[tuple[bytes, int, int]],
+    noised: npt.NDArray[np.float64] | None,
     sampling: Sampling,
     tolerance: float,
 ) -> _Compared:
-    """The law of sampling for rows of logits [N, V], the ``numbers`` of their tokens among the sampled ones."""
+    """The law of sampling for rows of logits [N, V].
+
+    Args:
+        logits: One row for each claim.
+        claims: Seed, the token's number among the rollout's sampled ones, token.
+        noised: The noise [N, V], where the whole distribution is sampled.
+        sampling: The run's.
+        tolerance: Of one logit.
+
+    Raises:
+        ValueError: The logits are not finite.
+    """
     if not np.isfinite(logits).all():
         raise ValueError("the policy's logits are not finite")
-    count, vocab = logits.shape
-    if sampling.temperature == 0 or sampling.top_p < 1 or 0 < sampling.top_k < vocab:
-        each = [
-            rederive(row, sampling, seed, int(number), int(token), tolerance)
-            for row, number, token in zip(logits, numbers, tokens, strict=True)
-        ]
+    if noised is None:
+        each = [rederive(row, sampling, *claim, tolerance) for row, claim in zip(logits, claims, strict=True)]
         return _Compared(
             np.array([one.chosen for one in each]),
             np.array([one.logprob for one in each]),
             np.array([one.gap for one in each]),
             np.array([one.possible for one in each]),
         )
-    rows = np.arange(count)
+    rows, tokens = np.arange(len(claims)), np.array([token for _, _, token in claims])
     tempered = (logits - logits.max(1, keepdims=True)) / np.float32(sampling.temperature)
     logprobs = tempered[rows, tokens].astype(np.float64) - np.log(np.exp(tempered).sum(1, dtype=np.float64))
-    scores = tempered + np.stack([noise(seed, int(number), vocab) for number in numbers])
-    chosen = scores.argmax(1)
-    gaps = scores[rows, chosen] - scores[rows, tokens]
+    noised += tempered
+    chosen = noised.argmax(1)
+    gaps = noised[rows, chosen] - noised[rows, tokens]
     return _Compared(chosen, logprobs, gaps, gaps <= 2 * tolerance / sampling.temperature)
 
 
@@ -248,7 +281,7 @@ def _logprobs(
     yield Finding(Code.RL_OTHER_LOGPROBS, sentence, rollout.position, rollout.index, evidence)
 
 
-def _choices(rollout: Rollout, compared: _Compared, result: Audit) -> Iterator[Finding]:
+def _choices(rollout: Rollout, compared: _Compared) -> Iterator[Finding]:
     if compared.possible.all():
         return
     wrong = int((~compared.possible).argmax())

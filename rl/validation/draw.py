@@ -3,11 +3,11 @@
 Whoever hands out audits makes a chain: link i is the BLAKE3 of link i + 1, and link 0, the *anchor*, is published
 before any work is. The file that is acknowledged as i-th is judged by link i, which is revealed after that. So nobody
 can know a draw before its file is fixed, nor choose one afterwards, and anybody can check it: a link hashes to the one
-before.
+before. Numbering files is the orchestrator's (``rl/orchestration``).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from blake3 import blake3
 
@@ -91,48 +91,6 @@ def follows(link: bytes, number: int, known: bytes, known_number: int) -> bool:
     for _ in range(number - known_number):
         link = before(link)
     return link == known
-
-
-# --- acknowledging ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Acknowledged:
-    """Which file is which link's. A link is revealed only for a file that is in here.
-
-    Attributes:
-        numbers: Number of each acknowledged file, by digest.
-        count: How many there were; the next one gets the number after it.
-    """
-
-    numbers: Mapping[Digest, int] = field(default_factory=dict)
-    count: int = 0
-
-
-def acknowledge(state: Acknowledged, file: Digest) -> tuple[Acknowledged, int]:
-    """Gives a file its number; again the same one if it has one. What is acknowledged is stored before it is said."""
-    known = state.numbers.get(file)
-    if known is not None:
-        return state, known
-    number = state.count + 1
-    return Acknowledged({**state.numbers, file: number}, number), number
-
-
-def settled(state: Acknowledged, file: Digest) -> Acknowledged:
-    """Forgets a file whose verdict is final; its number is not given again."""
-    return Acknowledged({name: number for name, number in state.numbers.items() if name != file}, state.count)
-
-
-def reveal(state: Acknowledged, chain: Chain, file: Digest) -> Digest:
-    """The link of an acknowledged file.
-
-    Raises:
-        KeyError: The file was not acknowledged, so its link stays secret.
-    """
-    return chain.link(state.numbers[file])
-
-
-# --- drawing ------------------------------------------------------------------------------------------------------
 
 
 def is_audited(link: Digest, file: Digest, standing: Standing, shares: Shares) -> bool:

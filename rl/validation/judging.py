@@ -102,7 +102,7 @@ class Judge:
         found = await asyncio.to_thread(check, provenance, groups, terms, lease, self._renderer.text)
         if not found and terms.sampling.temperature > 0:
             found = await asyncio.to_thread(
-                lambda: list(check_plausibility(groups, lease.beacon, lease.worker, terms.vocab))
+                lambda: list(check_plausibility(groups, lease.beacon, lease.worker))
             )
         if not found:
             found = await check_rewards(

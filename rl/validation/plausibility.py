@@ -16,7 +16,7 @@ import numpy.typing as npt
 from protocol.errors import Code
 from protocol.units import Digest, PeerId
 from rl.rollouts.record import Group, Rollout
-from rl.sampling.noise import noise_at
+from rl.sampling.single import noise_of
 from rl.validation.verdict import Finding
 from rl.work.seeds import token_seed
 
@@ -25,20 +25,18 @@ _LEAST = 1e-12
 _MOST = 300.0  # of an exponent; a sum of many such numbers is still finite
 
 
-def check_plausibility(
-    groups: Sequence[Group], beacon: Digest, worker: PeerId, vocab: int
-) -> Iterator[Finding]:
+def check_plausibility(groups: Sequence[Group], beacon: Digest, worker: PeerId) -> Iterator[Finding]:
     """Findings on a file whose tokens are of the vocabulary and whose log-probabilities are finite.
 
     Args:
         groups: What it holds; drawn at a temperature above 0.
         beacon: Of the policy version that was leased.
         worker: Who drew.
-        vocab: Number of tokens.
     """
     total, count = 0.0, 0
-    for rollout in (rollout for group in groups for rollout in group.rollouts):
-        values = exponentials(rollout, token_seed(beacon, rollout.position, worker, rollout.index), vocab)
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    seeds = [token_seed(beacon, rollout.position, worker, rollout.index) for rollout in rollouts]
+    for rollout, values in zip(rollouts, exponentials(rollouts, seeds), strict=True):
         total, count = total + float(values.sum()), count + len(values)
         worst = int(values.argmax())
         if len(values) * math.exp(-values[worst]) < _LEAST:
@@ -69,13 +67,16 @@ def check_plausibility(
         )
 
 
-def exponentials(rollout: Rollout, seed: bytes, vocab: int) -> npt.NDArray[np.float64]:
-    """One number for each sampled token; of honest ones, independent and exponential with mean 1."""
-    tokens = rollout.tokens[rollout.sampled].astype(np.int64)
-    noise = [noise_at(seed, t, vocab, tokens[t : t + 1])[0] for t in range(len(tokens))]
-    sums = rollout.logprobs[rollout.sampled].astype(np.float64) + noise
-    values: npt.NDArray[np.float64] = np.exp(np.clip(-sums, -_MOST, _MOST))
-    return values
+def exponentials(rollouts: Sequence[Rollout], seeds: Sequence[bytes]) -> list[npt.NDArray[np.float64]]:
+    """For each rollout one number for each sampled token; of honest ones, independent and exponential with mean 1."""
+    if not rollouts:
+        return []
+    masks = [rollout.sampled for rollout in rollouts]
+    counts = [int(mask.sum()) for mask in masks]
+    tokens = np.concatenate([rollout.tokens[mask] for rollout, mask in zip(rollouts, masks, strict=True)])
+    logprobs = np.concatenate([rollout.logprobs[mask] for rollout, mask in zip(rollouts, masks, strict=True)])
+    sums = logprobs.astype(np.float64) + noise_of(seeds, counts, tokens.astype(np.int64))
+    return np.split(np.exp(np.clip(-sums, -_MOST, _MOST)), np.cumsum(counts)[:-1])
 
 
 def tail(total: float, count: int) -> float:

@@ -161,3 +161,36 @@ def test_a_flat_vector_and_its_file_are_one_model(tmp_path: Path) -> None:
     assert first == second and isinstance(first, Out)
     with pytest.raises(NodeError):
         from_flat(Shape.of(MODEL), initial_parameters(MODEL, 1)[:-1])
+
+
+async def test_a_folder_is_served_by_one_command(tmp_path: Path) -> None:
+    path, _ = published(tmp_path, 1)
+    path.rename(tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(Shape.of(MODEL).config()))
+    (tmp_path / "tokenizer.json").write_text(train_tokenizer([], 260))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "rl.engine", "--weights", str(tmp_path), "--socket", "engine.sock"),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        assert b"serves version 0" in await process.stdout.readline()
+        assert (tmp_path / "engine.sock").stat().st_mode & 0o777 == 0o600
+        connector = aiohttp.UnixConnector(str(tmp_path / "engine.sock"))
+        async with aiohttp.ClientSession("http://engine", connector=connector) as session:
+            body = {
+                "messages": [{"role": "user", "content": "hello"}],
+                "max_tokens": 5,
+                "return_token_ids": True,
+            }
+            async with session.post("/v1/chat/completions", json=body) as response:
+                answer = await response.json()
+            assert len(answer["choices"][0]["token_ids"]) == answer["usage"]["completion_tokens"] <= 5
+            assert answer["model"] == tmp_path.name
+            async with session.post("/control/update", json={}) as response:
+                assert response.status == 404
+    finally:
+        process.terminate()
+        assert await process.wait() == 0

@@ -5,7 +5,9 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
+from diloco.data.tokenizer import train_tokenizer
 from protocol.errors import Code, NodeError
 from rl.engine.generator import Generator
 from rl.engine.interface import Former, Request
@@ -57,17 +59,17 @@ def test_the_next_turn_goes_on_from_the_kept_cache_with_the_very_tokens_that_wer
     engine = generator()
     one = first()
     out = run(engine, one)["one"]
-    # One text may be two token sequences, so only the tokens themselves say what was sampled.
     assert len(engine.holder) == 1
     two = second(one, out)
     next_out = run(engine, two)["two"]
     assert next_out.last is not None and next_out.last.reused == 9 + 50 - 1
     check(two, next_out)
-    other = list(two.tokens)
-    other[20] = (other[20] + 1) % 256
+    tokenizer = Tokenizer.from_str(train_tokenizer([], 260))
+    again = tuple(tokenizer.encode(tokenizer.decode(list(one.tokens + out.tokens))).ids)
+    assert again != one.tokens + out.tokens  # one text, other tokens
     run(engine, one)
     with pytest.raises(NodeError, match="do not begin") as caught:
-        engine.add(replace(two, tokens=tuple(other)))
+        engine.add(replace(two, tokens=again + ANSWER))
     assert caught.value.code is Code.RL_REQUEST
 
 

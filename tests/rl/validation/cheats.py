@@ -188,6 +188,6 @@ CHEATS: Mapping[str, tuple[Cheat, tuple[Code, ...]]] = {
     "best of four": (best_of_four, (Code.RL_IMPLAUSIBLE,)),
     "forged reward": (forged_reward, (Code.RL_REWARD,)),
     "copied rollouts": (copied_rollouts, (Code.RL_IMPLAUSIBLE,)),
-    "others' proofs": (others_proofs, (Code.RL_PROOF,)),
+    "proofs of others": (others_proofs, (Code.RL_PROOF,)),
 }
 """Each with the codes by which it may be found: the first check that sees it is not always the same."""

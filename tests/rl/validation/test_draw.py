@@ -9,10 +9,8 @@ from protocol.identity import Identity
 from protocol.units import Digest
 from rl.validation.draw import (
     LINKS,
-    Acknowledged,
     Chain,
     Shares,
-    acknowledge,
     assigned,
     before,
     chain_secret,
@@ -20,8 +18,6 @@ from rl.validation.draw import (
     is_audited,
     is_checked_twice,
     is_planted,
-    reveal,
-    settled,
 )
 from rl.work.standing import Standing
 
@@ -57,24 +53,6 @@ def test_a_node_has_the_same_chain_after_a_restart_and_another_one_in_another_ru
     key = b"k" * 32
     assert chain_secret(key, "run", 0) == chain_secret(key, "run", 0)
     assert len({chain_secret(key, run, number) for run in ("a", "b") for number in (0, 1)}) == 4
-
-
-def test_a_link_is_revealed_only_for_a_file_that_was_acknowledged() -> None:
-    state = Acknowledged()
-    with pytest.raises(KeyError):
-        reveal(state, CHAIN, FILES[0])
-    state, number = acknowledge(state, FILES[0])
-    assert (number, reveal(state, CHAIN, FILES[0])) == (1, CHAIN.link(1))
-
-
-def test_a_file_that_comes_again_keeps_its_number_and_a_settled_ones_is_not_given_again() -> None:
-    state = Acknowledged()
-    for wanted, file in enumerate(FILES[:5], 1):
-        state, number = acknowledge(state, file)
-        assert acknowledge(state, file) == (state, number) == (state, wanted)
-    state = settled(state, FILES[1])
-    state, number = acknowledge(state, FILES[9])
-    assert number == 6
 
 
 def share(draw: object) -> float:

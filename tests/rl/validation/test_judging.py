@@ -247,7 +247,7 @@ class Drawer(Sampler):
 def test_a_conversation_of_several_turns_is_accepted_and_a_forged_word_of_the_environment_found(
     world: World,
 ) -> None:
-    both = Sampling(max_tokens=60, stop=("e", "a", "o", "t"))
+    both = Sampling(max_tokens=60, stop=tuple("aeiounstrhldcmp"))
     other = World(both, environment=Guessing(), turns=2, group_size=2)
     other.policies = world.policies
     lease = other.lease(BEN.peer_id, positions=(3,))

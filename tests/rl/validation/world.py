@@ -6,6 +6,7 @@ same numbers, as on two machines.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -64,6 +65,18 @@ class TorchPolicy:
     @torch.inference_mode()
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         return self.model.lm_head(states).float()
+
+
+def drifting(model: LlamaForCausalLM, drift: float) -> Mapping[int, TorchPolicy]:
+    """Versions 0 to NEWEST, each a little away from the one before, as a step of training makes them."""
+    held: dict[int, TorchPolicy] = {}
+    for version in range(NEWEST + 1):
+        held[version] = TorchPolicy(deepcopy(model))
+        with torch.no_grad():
+            for weight in model.parameters():
+                if weight.dim() == 2:
+                    weight.add_(torch.randn_like(weight) * weight.std() * drift)
+    return held
 
 
 class _Here:
@@ -141,21 +154,12 @@ class World:
 
     @cached_property
     def policies(self) -> Mapping[int, TorchPolicy]:
-        """Versions 0 to NEWEST, each a little away from the one before, as a step of training makes them."""
+        """Random weights, of which some tokens are likely, and what comes of them."""
         torch.manual_seed(1)
         model = LlamaForCausalLM(llama_config(self.model)).eval()
         with torch.no_grad():
-            model.model.norm.weight.fill_(7.0)  # so that some tokens are likely, as with a trained model
-        held: dict[int, TorchPolicy] = {}
-        for version in range(NEWEST + 1):
-            other = LlamaForCausalLM(llama_config(self.model)).eval()
-            other.load_state_dict(model.state_dict())
-            held[version] = TorchPolicy(other)
-            with torch.no_grad():
-                for weight in model.parameters():
-                    if weight.dim() == 2:
-                        weight.add_(torch.randn_like(weight) * weight.std() * self.drift)
-        return held
+            model.model.norm.weight.fill_(7.0)
+        return drifting(model, self.drift)
 
     @property
     def remote(self) -> Remote:

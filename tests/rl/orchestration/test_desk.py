@@ -1,0 +1,185 @@
+"""An orchestrator with its rows, files and clock: real files of real workers, read as strangers' files are."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from diloco.rounds.waiting import Waiting
+from protocol.errors import Code, NodeError
+from rl.orchestration.audits import Audits
+from rl.orchestration.events import Ban, Give, Report
+from rl.orchestration.rows import Opinion, Work
+from rl.rollouts.files import marker_of
+from rl.validation.draw import Shares, follows
+from tests.rl.orchestration.bench import RUN, Bench
+from tests.rl.orchestration.world import next_value
+from tests.rl.rollouts.making import ANA, BEN, TOM, plain
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    await bench.close()
+
+
+async def test_a_rollout_file_is_taken_judged_and_read_back_as_groups(bench: Bench) -> None:
+    work = bench.ask()
+    receipt = await bench.answer(work)
+    assert receipt.taken
+    asked = bench.asked()
+    assert asked.number == 1 and follows(asked.link, 1, Audits(b"k" * 32, RUN, Shares()).anchor(1), 0)
+    bench.desk.judged(asked.digest, Opinion(asked.validator, True))
+    assert any(isinstance(each, Report) and each.accepted for each in bench.told)
+    groups = await bench.desk.groups(((asked.digest, 1), (asked.digest, 0)))
+    assert groups is not None
+    assert [group.position for group in groups] == [1, 0]
+    assert not bench.folder.coming(ANA.peer_id, 0).exists()
+    assert plain(groups)[0][2] != plain(groups)[0][3]
+
+
+async def test_after_kill_9_a_desk_knows_what_it_knew_and_asks_again(bench: Bench) -> None:
+    await bench.make()
+    work = bench.ask()
+    await bench.answer(work)
+    open_work = bench.ask()
+    before = bench.desk.state.kept
+    (bench.folder.path(b"\1" * 32)).write_bytes(b"half")
+    asked = len(bench.told)
+    bench.start()  # nothing of the old life is closed
+    assert bench.desk.state.kept == before
+    assert not bench.folder.path(b"\1" * 32).exists()
+    assert len(bench.told) == asked + 1  # the file that waits for its verdict
+    again = bench.desk.ask(ANA.peer_id)
+    assert isinstance(again, Give) and again.work == open_work
+
+
+async def test_a_file_whose_bytes_are_gone_is_made_again(bench: Bench) -> None:
+    digest = await bench.make()
+    bench.folder.delete([digest])
+    assert await bench.desk.groups(((digest, 0),)) is None
+    assert bench.of("rollout.lost")[0]["code"] == "E-RL-001"
+    assert bench.ask(BEN).positions == (0, 1)
+    again = await bench.make()
+    bench.folder.delete([again])
+    bench.start()
+    assert not bench.desk.state.kept.files
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"beacon": b"x" * 32}, "beacon"),
+        ({"weights": b"x" * 32}, "weights"),
+        ({"counter": 7}, "counter 7; the lease is for 0"),
+        ({"environment_version": "2"}, "environment version 2"),
+    ],
+)
+async def test_a_file_of_another_lease_is_refused_with_what_differs(
+    bench: Bench, changes: dict[str, object], words: str
+) -> None:
+    receipt = await bench.answer(bench.ask(), **changes)
+    assert (receipt.taken, receipt.reason) == (False, "E-RL-070")
+    assert words in receipt.sentence
+    assert bench.folder.used == 0
+    assert bench.desk.state.record(ANA.peer_id).strikes == 1
+
+
+async def test_a_truncated_file_is_refused_and_the_others_are_not_touched(bench: Bench) -> None:
+    good = await bench.make()
+    work = bench.ask()
+    path = bench.write(work)
+    path.write_bytes(path.read_bytes()[:-50])
+    receipt = await bench.desk.receive(ANA.peer_id, work.counter)
+    assert (receipt.taken, receipt.reason) == (False, "E-RL-003")
+    path = bench.write(bench.ask(BEN), worker=ANA.peer_id)
+    assert bench.desk.state.kept.files[good.hex()].state == "accepted"
+
+
+async def test_one_worker_cannot_answer_for_another(bench: Bench) -> None:
+    work = bench.ask(BEN)
+    bench.write(replace(work, worker=ANA.peer_id))
+    bench.folder.coming(ANA.peer_id, 0).rename(bench.folder.coming(BEN.peer_id, 0))
+    marker_of(bench.folder.coming(ANA.peer_id, 0)).rename(marker_of(bench.folder.coming(BEN.peer_id, 0)))
+    receipt = await bench.desk.receive(BEN.peer_id, 0)
+    assert receipt.reason == "E-RL-070" and "worker" in receipt.sentence
+
+
+async def test_what_was_never_leased_is_not_let_in(bench: Bench) -> None:
+    with pytest.raises(NodeError) as refused:
+        bench.desk.begin_upload(ANA.peer_id, 3, 100)
+    assert refused.value.code is Code.RL_LEASE
+    assert (await bench.desk.receive(ANA.peer_id, 3)).reason == "no-lease"
+
+
+async def test_an_upload_that_never_came_leaves_its_lease_open(bench: Bench) -> None:
+    work = bench.ask()
+    receipt = await bench.desk.receive(ANA.peer_id, work.counter)
+    assert (receipt.taken, receipt.reason) == (False, "missing")
+    assert (await bench.answer(work)).taken
+
+
+async def test_what_came_of_an_answer_goes_with_its_lease(bench: Bench) -> None:
+    work = bench.ask()
+    bench.desk.begin_upload(ANA.peer_id, work.counter, 10_000)
+    bench.folder.coming(ANA.peer_id, work.counter).write_bytes(b"half")
+    assert bench.folder.used == 10_000
+    bench.desk.abandon(ANA.peer_id, work.counter, "no memory")
+    assert bench.folder.used == 0
+    assert not bench.folder.coming(ANA.peer_id, work.counter).exists()
+
+
+async def test_when_rows_cannot_be_written_nothing_has_happened(bench: Bench) -> None:
+    before = bench.desk.state
+    with bench.full_disk(), pytest.raises(NodeError) as full:
+        bench.desk.ask(ANA.peer_id)
+    assert full.value.code is Code.STO_FULL
+    assert bench.desk.state is before
+    assert bench.ask().counter == 0
+
+
+async def test_a_banned_worker_is_told_why_and_its_files_are_kept_as_evidence(bench: Bench) -> None:
+    await bench.answer(bench.ask())
+    asked = bench.asked()
+    bench.desk.judged(asked.digest, Opinion(asked.validator, False, "E-RL-075", "Proof 3 differs.", 1000))
+    (ban,) = [each for each in bench.told if isinstance(each, Ban)]
+    assert ban.evidence == (asked.digest,)
+    with pytest.raises(NodeError) as refused:
+        bench.desk.ask(ANA.peer_id)
+    assert refused.value.code is Code.RL_NO_WORK and "Proof 3 differs" in refused.value.sentence
+    bench.now += 10_000
+    bench.desk.tick()
+    assert not bench.desk.state.kept.files
+    assert bench.folder.evidence(asked.digest) is not None
+
+
+async def test_another_trainer_takes_files_over_with_their_verdicts(bench: Bench, tmp_path: Path) -> None:
+    digest = await bench.make()
+    other = Bench(tmp_path / "other")
+    for copied in (bench.folder.path(digest), marker_of(bench.folder.path(digest))):
+        (tmp_path / "other" / "rollouts" / "coming" / copied.name).write_bytes(copied.read_bytes())
+    path = tmp_path / "other" / "rollouts" / "coming" / bench.folder.path(digest).name
+    await other.desk.found(path, bench.desk.state.kept.files[digest.hex()].opinions)
+    groups = await other.desk.groups(((digest, 0), (digest, 1)))
+    assert groups is not None and not path.exists()
+    assert other.desk.state.kept.files[digest.hex()].state == "accepted"
+    assert other.ask(BEN).positions == (2, 3)
+    await other.close()
+
+
+async def test_files_leave_the_disk_with_the_value_that_consumes_them(bench: Bench) -> None:
+    first = await bench.make()
+    await bench.make()
+    bench.value = next_value(bench.value, {TOM.peer_id: 2}, (TOM.peer_id,), ())
+    bench.desk.certified(bench.value)
+    assert not bench.folder.path(first).exists()
+    assert len(list(bench.folder.path(first).parent.glob("*.parquet"))) == 1
+
+
+async def test_who_has_to_wait_is_told_until_when(bench: Bench) -> None:
+    works: list[Work] = [bench.ask(), bench.ask()]
+    told = bench.desk.ask(ANA.peer_id, tuple(work.counter for work in works))
+    assert isinstance(told, Waiting)
+    assert (told.reason, told.until) == ("open-leases", bench.now + bench.rules.ask_again.total_seconds())
