@@ -209,6 +209,25 @@ class Admitted(Fact):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Invited(Fact):
+    """The operator made an invitation, or ended one.
+
+    Attributes:
+        number: Of the invitation.
+        token_hash: BLAKE3 of its token, hex; the token itself is nowhere. Empty where it ends one.
+        uses: How many peers it lets in.
+        expires_at: Until when, Unix seconds.
+        note: For whom, in the operator's words.
+    """
+
+    number: int
+    token_hash: str = ""
+    uses: int = 1
+    expires_at: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Refused(Fact):
     """Something that a peer sent or asked for was refused.
 
@@ -323,7 +342,7 @@ class Verdict(Fact):
 KINDS: dict[str, type[Fact]] = {
     kind.__name__.lower(): kind
     for kind in (
-        Opened, Decided, Reported, Record, Gone, Measured, Admitted, Refused, Evidence, Acted, Policy, Verdict,
+        Opened, Decided, Reported, Record, Gone, Measured, Admitted, Invited, Refused, Evidence, Acted, Policy, Verdict,
     )
 }  # fmt: skip
 
@@ -353,7 +372,7 @@ def to_json(fact: Fact) -> str:
     fields = {name: getattr(fact, name) for name in _FIELDS[type(fact)]}
     if isinstance(fact, Decided):
         fields["roster"] = [dataclasses.astuple(entry) for entry in fact.roster]
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(fields, separators=(",", ":"))
 
 
 def from_json(kind: str, text: str) -> Fact:

@@ -11,6 +11,7 @@ from node.coordinator.facts import (
     Evidence,
     Fact,
     Gone,
+    Invited,
     Measured,
     Opened,
     Policy,
@@ -209,7 +210,7 @@ def _stand(following: _Next, fact: Decided, old: Tip) -> None:
     standing = dict.fromkeys(fact.left, "left")
     standing |= dict.fromkeys(fact.ghosts, "ghost") | dict.fromkeys(fact.members, "member")
     standing |= dict.fromkeys(fact.electorate, "voter") | dict.fromkeys(fact.banned, "banned")
-    listed = {entry.peer: entry for entry in fact.roster}
+    listed = {} if fact.begins else {entry.peer: entry for entry in fact.roster}
     expected = () if fact.begins or old.paused else old.taking_part
     named = standing.keys() | listed.keys() | set(expected)
     for peer in sorted(named | {p for p, m in following.view.members.items() if m.standing in _INSIDE}):
@@ -232,10 +233,12 @@ _INSIDE = ("voter", "member", "ghost", "banned")
 
 
 def _count(following: _Next, fact: Decided) -> None:
+    if fact.begins:
+        return
     totals = following.view.totals
     totals = replace(
         totals,
-        rounds=totals.rounds + (not fact.begins),
+        rounds=totals.rounds + 1,
         tokens=totals.tokens + fact.tokens,
         partial=totals.partial + fact.partial_tokens,
         verified=totals.verified + sum(entry.verified for entry in fact.roster),
@@ -503,6 +506,10 @@ def _admitted(following: _Next, fact: Admitted) -> None:
     following.member(replace(before, who=who, standing=standing))
 
 
+def _invited(following: _Next, fact: Invited) -> None:
+    """Invitations are the operator's alone; nothing of them is shown."""
+
+
 def _refused(following: _Next, fact: Refused) -> None:
     _note_refusal(
         following,
@@ -593,6 +600,7 @@ _FOLDS: dict[type[Fact], Callable[[_Next, Any], None]] = {
     Gone: _gone,
     Measured: _measured,
     Admitted: _admitted,
+    Invited: _invited,
     Refused: _refused,
     Evidence: _evidence,
     Acted: _acted,

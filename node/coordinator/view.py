@@ -7,7 +7,9 @@ who holds a view's JSON and applies every delta holds the next view's JSON.
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from node.coordinator.facts import Contribution, Trust
 
@@ -263,7 +265,6 @@ class Totals:
         verified: Credits given.
         claimed: Tokens reported for them.
         refused: Refusals.
-        facts: Facts folded.
     """
 
     rounds: int = 0
@@ -272,7 +273,6 @@ class Totals:
     verified: int = 0
     claimed: int = 0
     refused: int = 0
-    facts: int = 0
     as_of: float = 0.0
 
 
@@ -420,6 +420,41 @@ def snapshot(view: View) -> dict[str, Any]:
     """The whole view in the types that JSON has."""
     found: dict[str, Any] = plain(view)
     return found
+
+
+def restored(content: Mapping[str, Any]) -> View:
+    """The reverse of ``snapshot``.
+
+    Raises:
+        ValueError: It is no view, or one of another version.
+    """
+    try:
+        view: View = _made(View, content)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"this is no view: {error}") from error
+    return view
+
+
+def _made(kind: Any, content: Any) -> Any:
+    """A value of a view's types from its JSON."""
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        hints = _hints(kind)
+        return kind(**{name: _made(hints[name], value) for name, value in content.items() if name in hints})
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is tuple:
+        if len(inner) == 2 and inner[1] is Ellipsis:
+            return tuple(_made(inner[0], item) for item in content)
+        return tuple(_made(each, item) for each, item in zip(inner, content, strict=True))
+    if origin is Mapping:
+        return {key: _made(inner[1], item) for key, item in content.items()}
+    if origin is UnionType:
+        return None if content is None else _made(inner[0], content)
+    return content
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def applied(content: dict[str, Any], delta: Mapping[str, Any]) -> None:
