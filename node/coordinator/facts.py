@@ -130,7 +130,8 @@ class Reported(Fact):
 
     Attributes:
         peer: Whose.
-        sequence: Its number in that node's process.
+        boot: Names that node's process, hex.
+        sequence: Its number in that process.
         t: When, by the member's own clock, Unix seconds.
         kind: The event's kind.
         fields: The kind's fields.
@@ -141,6 +142,7 @@ class Reported(Fact):
     t: float
     kind: str
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    boot: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,25 +208,6 @@ class Admitted(Fact):
     expires_at: int = 0
     by: str = ""
     renewal: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Invited(Fact):
-    """The operator made an invitation, or ended one.
-
-    Attributes:
-        number: Of the invitation.
-        token_hash: BLAKE3 of its token, hex; the token itself is nowhere. Empty where it ends one.
-        uses: How many peers it lets in.
-        expires_at: Until when, Unix seconds.
-        note: For whom, in the operator's words.
-    """
-
-    number: int
-    token_hash: str = ""
-    uses: int = 1
-    expires_at: float = 0.0
-    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -342,7 +325,7 @@ class Verdict(Fact):
 KINDS: dict[str, type[Fact]] = {
     kind.__name__.lower(): kind
     for kind in (
-        Opened, Decided, Reported, Record, Gone, Measured, Admitted, Invited, Refused, Evidence, Acted, Policy, Verdict,
+        Opened, Decided, Reported, Record, Gone, Measured, Admitted, Refused, Evidence, Acted, Policy, Verdict,
     )
 }  # fmt: skip
 

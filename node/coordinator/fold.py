@@ -11,7 +11,6 @@ from node.coordinator.facts import (
     Evidence,
     Fact,
     Gone,
-    Invited,
     Measured,
     Opened,
     Policy,
@@ -54,6 +53,12 @@ _REFUSALS = {
     "ready.refused": "ready",
     "message.refused": "message",
 }
+_EARLY = 3
+"""Events of so many rounds after the last decided one are taken: a member may know of a decision earlier."""
+
+_AFTER = ("apply", "bytes")
+"""Kinds whose ``round`` is the one that begins with it, so they belong to the one before."""
+
 _TROUBLES = {
     "train.failed": "Training failed: {reason}",
     "train.not-finite": "{reason}",
@@ -61,7 +66,7 @@ _TROUBLES = {
     "checkpoint.failed": "A checkpoint could not be written: {reason}",
     "clock.wrong": "{reason}",
     "halted": "{reason}",
-    "diverged": "Its state of round {round} differs from the certified one; it restores it.",
+    "diverged": "Its state before round {round} differs from the certified one; it restores it.",
 }
 _TROUBLE_ENDS = ("workers.continued", "clock.right", "train.end", "state.downloaded", "member.joined")
 
@@ -263,6 +268,8 @@ def _reported(following: _Next, fact: Reported) -> None:
     standing = "outside" if after.standing in ("gone", "newcomer") else after.standing
     following.member(replace(after, heard_at=fact.seen_at, standing=standing))
     number = fact.fields.get("round")
+    if isinstance(number, int) and fact.kind in _AFTER:
+        number -= 1
     if isinstance(number, int):
         _in_round(following, fact, number, before)
     if fact.kind in _REFUSALS:
@@ -370,7 +377,7 @@ def _bytes(member: Member, fact: Reported) -> Member:
 
 def _applied(member: Member, fact: Reported) -> Member:
     digest = str(fact.fields.get("digest", ""))
-    return replace(member, state=(_whole(fact.fields.get("round"), -1), digest))
+    return replace(member, state=(_whole(fact.fields.get("round"), 0) - 1, digest))
 
 
 def _reach(member: Member, fact: Reported) -> Member:
@@ -397,7 +404,7 @@ def _in_round(following: _Next, fact: Reported, number: int, before: Member) -> 
     """What an event adds to the time line of its round, where that is still in the view."""
     tip = following.view.tip.round
     entry = following.view.rounds.get(str(number))
-    if entry is None and tip < number <= tip + 1:
+    if entry is None and tip < number <= tip + _EARLY:
         entry = Round(number)
     if entry is None:
         return
@@ -506,10 +513,6 @@ def _admitted(following: _Next, fact: Admitted) -> None:
     following.member(replace(before, who=who, standing=standing))
 
 
-def _invited(following: _Next, fact: Invited) -> None:
-    """Invitations are the operator's alone; nothing of them is shown."""
-
-
 def _refused(following: _Next, fact: Refused) -> None:
     _note_refusal(
         following,
@@ -600,7 +603,6 @@ _FOLDS: dict[type[Fact], Callable[[_Next, Any], None]] = {
     Gone: _gone,
     Measured: _measured,
     Admitted: _admitted,
-    Invited: _invited,
     Refused: _refused,
     Evidence: _evidence,
     Acted: _acted,

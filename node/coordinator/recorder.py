@@ -42,6 +42,7 @@ class Recorder:
 
     Attributes:
         trouble: Why the database cannot be written now, in a sentence; empty while it can.
+        stuck: The spill file cannot be written either.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Recorder:
         self._stopping = False
         self._kept = 0
         self.trouble = ""
+        self.stuck = False
         self._written: View | None = (
             None  # over all that is in the database; None until it has been read once
         )
@@ -134,7 +136,7 @@ class Recorder:
             self._write(batch.facts, batch.place)
             place = batch.place
         self._spill.remove()
-        self._whole = True
+        self._whole, self.stuck = True, False
         while batch_now := self._next_batch():
             self._write(tuple(fact for fact, _ in batch_now))
         self._say("")
@@ -166,11 +168,12 @@ class Recorder:
             try:
                 self._spill.add([fact for fact, _ in batch])
             except OSError as error:
+                self.stuck = True
                 for _, future in batch:
                     if not future.done():
                         future.set_exception(OSError(str(error)))
                 return
-            self._whole = False
+            self._whole = self.stuck = False
             self._done(len(batch))
 
     def _done(self, count: int, written: View | None = None) -> None:

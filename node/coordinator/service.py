@@ -151,6 +151,7 @@ class Service:
         """Fold what was taken and tell subscribers, until cancelled."""
         with self._guard:
             self._loop = asyncio.get_running_loop()
+        self._wake.set()  # for what came before
         said = self.trouble
         try:
             while True:

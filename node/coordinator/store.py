@@ -71,6 +71,48 @@ class Credit:
     rounds: int
 
 
+@dataclass(frozen=True)
+class Point:
+    """A decided round as one point of a chart; None where nobody said the number.
+
+    Attributes:
+        seconds: How long it took.
+        contributors: How many its roster lists.
+        sent: Bytes that members sent for it, as far as they said.
+        loss: Mean training loss, nats per token.
+        validation: Mean loss on the validation set.
+        speed: Tokens per second of all members' training together.
+    """
+
+    round: int
+    epoch: int
+    decided_at: float
+    seconds: float
+    tokens: int
+    contributors: int
+    sent: int
+    loss: float | None
+    validation: float | None
+    speed: float | None
+
+
+def point(entry: Round) -> Point:
+    """The point of a decided round."""
+    validation = list(entry.validation.values())
+    return Point(
+        round=entry.round,
+        epoch=entry.epoch,
+        decided_at=entry.decided_at,
+        seconds=entry.decided_at - entry.began_at if entry.began_at else 0.0,
+        tokens=entry.tokens,
+        contributors=len(entry.roster),
+        sent=sum(entry.sent.values()),
+        loss=sum(entry.losses.values()) / len(entry.losses) if entry.losses else None,
+        validation=sum(validation) / len(validation) if validation else None,
+        speed=sum(entry.speeds.values()) if entry.speeds else None,
+    )
+
+
 def database_url(text: str, folder: Path) -> str:
     """The SQLAlchemy URL of a database.
 
@@ -266,16 +308,16 @@ class Store:
         )[0]
         return None if low is None else (low, high)
 
-    def heard(self, peer: str) -> tuple[int, float]:
-        """The number of the last event of a peer that is stored, and when it happened by the peer's clock."""
+    def heard(self, peer: str) -> tuple[str, int]:
+        """The process and the number in it of the last event of a peer that is stored."""
         table = tables.facts
         statement = sql.select(table.c.body).where(table.c.peer == peer, table.c.kind == "reported")
         body = self._scalar(statement.order_by(table.c.sequence.desc()).limit(1))
         if body is None:
-            return 0, 0.0
+            return "", 0
         fact = from_json("reported", body)
         assert isinstance(fact, Reported)
-        return fact.sequence, fact.t
+        return fact.boot, fact.sequence
 
     def round(self, number: int) -> dict[str, Any] | None:
         """A decided round, as ``view.plain`` gives it."""
@@ -288,6 +330,21 @@ class Store:
         statement = sql.select(tables.rounds.c.body).where(*where)
         rows = self._rows(statement.order_by(tables.rounds.c.round.desc()).limit(limit))
         return [json.loads(body) for (body,) in rows]
+
+    def series(self, points: int, first: int = 0, last: int | None = None) -> list[Point]:
+        """Decided rounds as points of a chart, oldest first; of more than ``points`` every n-th.
+
+        Args:
+            points: How many at most, about.
+            first: From this round on.
+            last: Up to this round.
+        """
+        table = tables.rounds
+        where = [table.c.round >= first] + ([] if last is None else [table.c.round <= last])
+        count = int(self._scalar(sql.select(sql.func.count()).select_from(table).where(*where)) or 0)
+        columns = [table.c[name] for name in Point.__dataclass_fields__]
+        statement = sql.select(*columns).where(*where, table.c.round % max(1, -(-count // points)) == 0)
+        return [Point(*row) for row in self._rows(statement.order_by(table.c.round))]
 
     def credits(
         self, limit: int, *, peer: str = "", after: tuple[int, int, str] | None = None
@@ -311,6 +368,12 @@ class Store:
         statement = sql.select(*columns).where(*conditions)
         rows = self._rows(statement.order_by(table.c.epoch, table.c.round, table.c.peer).limit(limit))
         return [Credit(*row) for row in rows]
+
+    def totals(self, limit: int, after: str = "") -> list[tuple[str, int, int]]:
+        """Peer, verified tokens and rounds of everybody with credits, by peer."""
+        table = tables.totals
+        statement = sql.select(table.c.peer, table.c.verified, table.c.rounds).where(table.c.peer > after)
+        return [tuple(row) for row in self._rows(statement.order_by(table.c.peer).limit(limit))]
 
     def audit(self, limit: int, before: int | None = None) -> list[dict[str, Any]]:
         """Entries of the audit log, newest first."""
@@ -399,7 +462,6 @@ def _row(sequence: int, fact: Fact) -> dict[str, Any]:
         "kind": kind_of(fact),
         "what": fact.kind[:64].replace("\0", "") if reported else "",  # type: ignore[attr-defined]
         "peer": subject_of(fact)[:64].replace("\0", ""),
-        "said": fact.sequence if reported else 0,  # type: ignore[attr-defined]
         "body": to_json(fact),
     }
 
@@ -462,7 +524,7 @@ def _admit(connection: Connection, fact: Admitted) -> None:
 def _keep_rounds(connection: Connection, rounds: Iterable[Round]) -> None:
     rows = [
         {
-            "round": entry.round, "epoch": entry.epoch, "decided_at": entry.decided_at,
+            **asdict(point(entry)),
             "body": json.dumps(plain(entry), separators=(",", ":")),
         }
         for entry in rounds

@@ -23,7 +23,6 @@ facts = sql.Table(
     sql.Column("kind", sql.Text, nullable=False),
     sql.Column("what", sql.Text, nullable=False),  # the event's kind, for reported facts
     sql.Column("peer", sql.Text, nullable=False),
-    sql.Column("said", _number, nullable=False),  # the event's number at its node, for reported facts
     sql.Column("body", sql.Text, nullable=False),
 )
 sql.Index("facts_by_time", facts.c.seen_at)
@@ -36,6 +35,13 @@ rounds = sql.Table(
     sql.Column("round", _number, primary_key=True, autoincrement=False),
     sql.Column("epoch", _number, nullable=False),
     sql.Column("decided_at", sql.Float(53), nullable=False),
+    sql.Column("seconds", sql.Float(53), nullable=False),
+    sql.Column("tokens", _number, nullable=False),
+    sql.Column("contributors", _number, nullable=False),
+    sql.Column("sent", _number, nullable=False),
+    sql.Column("loss", sql.Float(53), nullable=True),
+    sql.Column("validation", sql.Float(53), nullable=True),
+    sql.Column("speed", sql.Float(53), nullable=True),
     sql.Column("body", sql.Text, nullable=False),
 )
 

@@ -174,7 +174,7 @@ class Member:
 
     Attributes:
         standing: ``voter``, ``member``, ``ghost``, ``newcomer``, ``outside``, ``left``, ``gone`` or ``banned``.
-        state: Round and digest of the outer state that it says it holds; (-1, "") while unknown.
+        state: The round after which it holds which outer state, by its own word; (-1, "") while unknown.
         heard_at: When it was last heard of, Unix seconds.
     """
 
@@ -202,7 +202,7 @@ class Round:
         states: The digest of the outer state after the round, as each member says it.
         losses: Each member's training loss.
         speeds: Tokens per second of each member's training.
-        validation: Each member's loss on the validation set, nats per token.
+        validation: Each member's loss on the validation set with the state that the round begins with, nats per token.
         sent: Bytes that each member sent for the round.
     """
 

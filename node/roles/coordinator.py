@@ -5,7 +5,9 @@ It is never on the path of a round: killed, it stops only admissions. What it or
 
 import asyncio
 import json
+import math
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -23,6 +25,8 @@ from diloco.rounds.values import value_digest
 from diloco.store.ledger import Ledger
 from node.messages import Admitted, AskAdmission
 from node.network import PROTOCOL, Network
+from node.roles.crowding import PER_NETWORK, Crowding, network_of
+from node.roles.invitations import Invitations
 from protocol.envelope import Sealed, seal
 from protocol.errors import Code, NodeError
 from protocol.files import write_whole
@@ -30,6 +34,10 @@ from protocol.identity import Identity, public_key_of
 from protocol.messages import encode
 from protocol.rpc import Context
 from protocol.units import PeerId
+
+TOKENS_FILE = "invitations.json"
+
+_REFUSED = 1024  # newcomers whose last refusal is remembered
 
 EXPIRY = timedelta(days=30)
 """How long an admission lets its holder enter."""
@@ -70,35 +78,38 @@ class Coordinator:
         self._admitted: dict[PeerId, bytes] = {}
         self._last_order = 0
         self._invitations, self._delegation = invitations, delegation
+        self.tokens = Invitations(invitations.with_name(TOKENS_FILE))
+        self._crowding = Crowding()
+        self._refused: OrderedDict[PeerId, str] = OrderedDict()
 
     @property
     def has_root_key(self) -> bool:
         """Whether it signs with the root key itself, without which no run begins."""
         return not self._delegation
 
-    def admit(self, peer: PeerId, roles: tuple[str, ...], held: bytes = b"") -> bytes:
+    def now(self) -> float:
+        """Unix seconds as the members see them."""
+        return self._clock()
+
+    def admit(self, peer: PeerId, roles: tuple[str, ...], held: bytes = b"", invitation: str = "") -> bytes:
         """An admission for a peer; the one it has while that lasts long enough, else a new one with the same seat.
 
         Args:
             peer: Who asks.
             roles: What it wants to do.
             held: The admission that it shows.
+            invitation: The token that it shows.
 
         Raises:
-            NodeError: ``RND_NOT_ADMITTED``: the run's policy does not let it in.
+            NodeError: ``RND_NOT_ADMITTED``: the run's policy does not let it in, or not yet.
         """
         if peer in self._network.banned:
             raise NodeError(Code.RND_BANNED, f"{peer} is banned from the run.", peer=peer)
         known = self._known(peer, held)
         if known is not None and known.message.expires_at - self._clock() > RENEWED_BEFORE.total_seconds():
             return known.raw
-        section = self._genesis.sections.admission
-        if section.policy == "allowlist" and peer not in section.allow:
-            raise NodeError(Code.RND_NOT_ADMITTED, f"{peer} is not on the run's allowlist.", peer=peer)
-        if section.policy == "invite" and peer not in self._invited():
-            raise NodeError(
-                Code.RND_NOT_ADMITTED, f"{peer} needs an invitation of the run's operator.", peer=peer
-            )
+        came_from = "" if known is not None else self._check_crowd(peer)
+        by = self._let_in_by(peer, invitation)
         ledger = self._ledger()
         tip = ledger.tip() if ledger is not None else None
         seat = self._gives_seat(peer) if known is None else known.message.seat
@@ -114,8 +125,48 @@ class Coordinator:
         )
         raw = admit(self._operator, self._genesis.run_id, admission)
         self._admitted[peer] = raw
-        self._emit("admission.given", peer=peer, seat=seat)
+        self._crowding.note(came_from, self._clock())
+        self._emit(
+            "admission.given", peer=peer, seat=seat, by=by, renewal=known is not None, expires_at=admission.expires_at
+        )  # fmt: skip
         return raw
+
+    def _let_in_by(self, peer: PeerId, invitation: str) -> str:
+        """What lets a peer in: the policy, or an invitation.
+
+        Raises:
+            NodeError: ``RND_NOT_ADMITTED``.
+        """
+        section = self._genesis.sections.admission
+        if section.policy == "allowlist" and peer not in section.allow:
+            raise NodeError(Code.RND_NOT_ADMITTED, f"{peer} is not on the run's allowlist.", peer=peer)
+        if section.policy != "invite":
+            return section.policy
+        if peer in self._invited() or self.tokens.invited(peer) or peer == self._network.me:
+            return "invite"
+        if not invitation:
+            raise NodeError(
+                Code.RND_NOT_ADMITTED, f"{peer} needs an invitation of the run's operator.", peer=peer
+            )
+        return f"invitation {self.tokens.redeem(invitation, peer, self._clock()).number}"
+
+    def _check_crowd(self, peer: PeerId) -> str:
+        """The network that a newcomer comes from.
+
+        Raises:
+            NodeError: ``RND_NOT_ADMITTED``: too many came from there of late; it says when the next may.
+        """
+        record = self._network.newcomers.get(peer)
+        came_from = network_of(record.seen or record.host) if record is not None else ""
+        wait = self._crowding.wait(came_from, self._clock())
+        if wait > 0:
+            raise NodeError(
+                Code.RND_NOT_ADMITTED,
+                f"{PER_NETWORK} newcomers of {came_from} were admitted within the hour; "
+                f"the next one is in {math.ceil(wait / 60)} min.",
+                fix="Wait; the node asks again by itself.", peer=peer,
+            )  # fmt: skip
+        return came_from
 
     def invite(self, peer: PeerId) -> None:
         """Let a peer in under the policy ``invite``; kept over restarts.
@@ -160,7 +211,22 @@ class Coordinator:
                 f"The run speaks protocol {PROTOCOL}, the newcomer {message.protocol} (package {message.software}).",
                 peer=context.sender,
             )
-        return Admitted(admission=self.admit(context.sender, message.roles, message.admission))
+        try:
+            raw = self.admit(context.sender, message.roles, message.admission, message.invitation)
+        except NodeError as error:
+            self._say_refused(context.sender, error)
+            raise
+        self._refused.pop(context.sender, None)
+        return Admitted(admission=raw)
+
+    def _say_refused(self, peer: PeerId, error: NodeError) -> None:
+        """Write a refusal once: newcomers ask again and again."""
+        if self._refused.get(peer) == error.sentence:
+            return
+        self._refused[peer] = error.sentence
+        if len(self._refused) > _REFUSED:
+            self._refused.popitem(last=False)
+        self._emit("admission.refused", peer=peer, code=str(error.code), reason=error.sentence)
 
     def order(
         self, member: Member, kind: str, reason: str, *, peer: str = "", name: str = "", value: str = ""

@@ -66,8 +66,8 @@ def one_round(number: int, members: int = 3, absent: tuple[int, ...] = ()) -> It
         tokens=18_000 * len(here),
     )  # fmt: skip
     for each in here:
-        yield report(each, 9, at + 52, "apply", round=number, digest=f"b{number}", seconds=1.0)
-        yield report(each, 10, at + 52, "bytes", round=number, rounds=1_000_000 * (number + 1), state=0,
+        yield report(each, 9, at + 52, "apply", round=number + 1, digest=f"b{number}", seconds=1.0)
+        yield report(each, 10, at + 52, "bytes", round=number + 1, rounds=1_000_000 * (number + 1), state=0,
                      total=1_100_000 * (number + 1))  # fmt: skip
 
 

@@ -74,7 +74,7 @@ def test_chunks_that_lack_a_contribution_are_not_credited() -> None:
 
 def test_agreement_names_who_holds_another_state_and_since_when() -> None:
     facts = [*opening(), *one_round(0)]
-    odd = report(peer(2), 50, START + 55, "apply", round=0, digest="other", seconds=1.0)
+    odd = report(peer(2), 50, START + 55, "apply", round=1, digest="other", seconds=1.0)
     view = replay([*facts, odd])
     assert view.agreement.dissenters == (peer(2),) and view.agreement.first_divergent == 0
     assert (view.agreement.agree, view.agreement.said, view.agreement.certified) == (2, 3, False)
@@ -118,3 +118,12 @@ def test_fields_of_the_wrong_type_are_left_out() -> None:
         "halted",
     ):
         replay([*opening(), report(peer(0), 1, START, kind, **strange)])
+
+
+def test_what_a_member_does_before_the_decision_is_seen_here_is_in_the_next_rounds_time_line() -> None:
+    early = report(peer(0), 60, START + 49, "train.begin", round=1, start=0, count=1)
+    rounds = list(one_round(0))
+    view = replay([*opening(), *rounds[:20], early, *rounds[20:]])
+    assert view.rounds["1"].marks[peer(0)]["compute"] == START + 49
+    far = replay([*opening(), report(peer(0), 60, START, "train.begin", round=10**6)])
+    assert set(far.rounds) == {"0"}

@@ -57,16 +57,16 @@ def test_facts_are_found_by_peer_and_kind_in_pages(store: Store) -> None:
     store.append(history(3))
     applied = list(store.facts(peer=peer(1), kinds=("apply",)))
     assert [stored.fact.fields["round"] for stored in applied if isinstance(stored.fact, Reported)] == [
-        0,
         1,
         2,
+        3,
     ]
     newest = store.newest(2, kinds=("decided",))
     assert [stored.fact.round for stored in newest if isinstance(stored.fact, Decided)] == [2, 1]
     (older,) = store.newest(1, kinds=("decided",), before=newest[-1].sequence)
     assert isinstance(older.fact, Decided) and older.fact.round == 0
-    assert store.heard(peer(1)) == (10, START + 60 * 2 + 52)
-    assert store.heard("nobody") == (0, 0.0)
+    assert store.heard(peer(1)) == ("", 10)
+    assert store.heard("nobody") == ("", 0)
 
 
 def test_credits_come_from_certified_rosters_with_running_totals(store: Store) -> None:
@@ -124,6 +124,16 @@ def test_decided_rounds_are_read_in_pages(store: Store) -> None:
     found = store.round(3)
     assert found is not None and found["marks"][peer(0)]["ready"] == START + 60 * 3 + 42
     assert store.round(99) is None
+
+
+def test_a_chart_has_a_point_per_round_or_every_so_many(store: Store) -> None:
+    view = replay(history(9))
+    store.append([], [entry for entry in view.rounds.values() if entry.outcome == "decided"])
+    points = store.series(100)
+    assert [entry.round for entry in points] == list(range(9))
+    assert (points[1].loss, points[1].seconds, points[1].sent) == (2.99, 60.0, 3_000_000)
+    assert [entry.round for entry in store.series(3)] == [0, 3, 6]
+    assert [entry.round for entry in store.series(9, first=2, last=4)] == [2, 3, 4]
 
 
 def test_texts_that_a_database_cannot_hold_are_kept_as_far_as_it_can(store: Store) -> None:
