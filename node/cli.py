@@ -242,7 +242,42 @@ def join(
     return _start(runfile, folder, start, verbose)
 
 
-def _site(dashboard: str, database: str) -> "DeskOptions | None":
+@app.command()
+def coordinator(
+    path: RunFilePath,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where the dashboard and API are served.")
+    ] = "127.0.0.1:8080",
+    database: Database = "",
+    join: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--join", metavar="MULTIADDR", help="Follow a run that is there, instead of making one."
+        ),
+    ] = None,
+    folder: Dir = None,
+    verbose: Verbose = False,
+) -> int:
+    """Make or follow a run without training: admit, order, serve dashboard and API."""
+    from node.runfile import load
+
+    runfile = load(path)
+    for address in join or ():
+        _check_multiaddr(address)
+    addresses = tuple(join or runfile.network.join)
+    folder = folder or RUNS / f"{runfile.run.name}-coordinator"
+    site = _site(listen, database, "--listen")
+    assert site is not None
+
+    def start() -> int:
+        from node.coordinator.alone import run_coordinator
+
+        return int(run_coordinator(runfile, path, folder, addresses, site))
+
+    return _start(runfile, folder, start, verbose)
+
+
+def _site(dashboard: str, database: str, option: str = "--dashboard") -> "DeskOptions | None":
     """What the options say of a dashboard.
 
     Raises:
@@ -257,7 +292,7 @@ def _site(dashboard: str, database: str) -> "DeskOptions | None":
             Code.CFG_USAGE, f"The dashboard needs {error.name}, which is not installed.",
             fix="Install it: pip install 'intellect-node[coordinator]'",
         ) from None  # fmt: skip
-    return DeskOptions(parse_listen(dashboard), database)
+    return DeskOptions(parse_listen(dashboard, option), database)
 
 
 def _start(runfile: "RunFile", folder: Path, start: Callable[[], int], verbose: bool) -> int:

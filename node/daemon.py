@@ -9,7 +9,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -363,11 +363,8 @@ class Daemon:
 
     async def _on_ask_genesis(self, message: AskGenesis, context: Context) -> AsyncIterator[GenesisPart]:
         """Give the genesis to whoever asks: it is public, and believed for its hash only."""
-        if self._genesis is None or message.run != self._genesis.run_id:
-            raise NodeError(Code.NET_UNTRUSTED, "This node does not take part in that run, or not yet.")
-        data = self._genesis.to_bytes()
-        for start in range(0, len(data), _PART):
-            yield GenesisPart(data=data[start : start + _PART])
+        for part in genesis_parts(self._genesis, message.run):
+            yield part
 
     def _make_coordinator(self, genesis: Genesis, rules: Rules, network: Network) -> Coordinator | None:
         key = key_in(self._folder, genesis)
@@ -468,3 +465,16 @@ class Daemon:
             round=-1,
             attempt=0,
         )
+
+
+def genesis_parts(genesis: Genesis | None, run: str) -> Iterator[GenesisPart]:
+    """The genesis of a run in pieces.
+
+    Raises:
+        NodeError: ``NET_UNTRUSTED``: it is another run's.
+    """
+    if genesis is None or run != genesis.run_id:
+        raise NodeError(Code.NET_UNTRUSTED, "This node does not take part in that run, or not yet.")
+    data = genesis.to_bytes()
+    for start in range(0, len(data), _PART):
+        yield GenesisPart(data=data[start : start + _PART])

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Protocol
 
 from diloco.genesis import Genesis
 from diloco.member.admission import Admission, admit, read_admission
@@ -44,6 +45,19 @@ EXPIRY = timedelta(days=30)
 
 RENEWED_BEFORE = EXPIRY / 2
 """A member whose admission lasts no longer than this may have a new one, with a newer anchor."""
+
+
+class Voice(Protocol):
+    """Gives orders to voters: the member on this node, or a coordinator without one."""
+
+    @property
+    def order_number(self) -> int:
+        """The highest number that a value has taken up."""
+        ...
+
+    def give_order(self, sealed: Sealed[Order]) -> None:
+        """Give an order to the voters."""
+        ...
 
 
 class Coordinator:
@@ -112,10 +126,11 @@ class Coordinator:
         by = self._let_in_by(peer, invitation)
         ledger = self._ledger()
         tip = ledger.tip() if ledger is not None else None
-        seat = self._gives_seat(peer) if known is None else known.message.seat
+        may = {"trainer", "coordinator"} & set(roles) or {"trainer"}
+        seat = "trainer" in may and (self._gives_seat(peer) if known is None else known.message.seat)
         admission = Admission(
             peer=peer,
-            roles=tuple(sorted({"trainer", *roles} & {"trainer", "coordinator"})),
+            roles=tuple(sorted(may)),
             seat=seat,
             anchor_epoch=tip.value.epoch if tip else 0,
             anchor_round=tip.value.round if tip else -2,
@@ -229,12 +244,12 @@ class Coordinator:
         self._emit("admission.refused", peer=peer, code=str(error.code), reason=error.sentence)
 
     def order(
-        self, member: Member, kind: str, reason: str, *, peer: str = "", name: str = "", value: str = ""
+        self, voice: Voice, kind: str, reason: str, *, peer: str = "", name: str = "", value: str = ""
     ) -> int:
         """Give an order, which acts from the round on that takes it up; returns its number.
 
         Args:
-            member: The member on this node.
+            voice: Passes it on.
             kind: See ``Order``.
             reason: In plain words.
             peer: Whom it is about, where it is about somebody.
@@ -254,8 +269,7 @@ class Coordinator:
                 Code.CFG_USAGE, f"{name!r} may not be changed to {value!r}.",
                 fix=f"What may be changed: {named}; the value has to be allowed by the run file's rules.",
             )  # fmt: skip
-        taken = member.state.value.order_number if member.state is not None else 0
-        self._last_order = max(self._last_order, taken) + 1
+        self._last_order = max(self._last_order, voice.order_number) + 1
         order = Order(
             number=self._last_order,
             kind=kind,
@@ -265,7 +279,7 @@ class Coordinator:
             value=value,
             delegation=self._delegation,
         )
-        member.give_order(seal(self._operator, self._genesis.run_id, order))
+        voice.give_order(seal(self._operator, self._genesis.run_id, order))
         self._emit("order.given", number=order.number, order=kind, peer=peer, reason=reason)
         return order.number
 
@@ -308,6 +322,11 @@ class Coordinator:
         """The boot nonce of a peer's process."""
         return self._network.boot if peer == self._network.me else self._network.members[peer].boot
 
+    def _trainers(self) -> set[PeerId]:
+        """Who is here to train."""
+        here = {peer for peer in self._network.peers() if "trainer" in self._network.members[peer].roles}
+        return here | ({self._network.me} if "trainer" in self._network.roles else set())
+
     async def begin(self) -> Certified:
         """Wait until enough members announced themselves, then write the start record (docs/rounds.md, words)."""
         section = self._genesis.sections.round
@@ -315,7 +334,7 @@ class Coordinator:
         end = loop.time() + section.start_within.total_seconds()
         shown = 0
         while True:
-            here = {self._network.me, *self._network.peers()}
+            here = self._trainers()
             if len(here) >= section.start_members or loop.time() >= end:
                 break
             if len(here) != shown:

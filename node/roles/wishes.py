@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from diloco.member.member import Member
-from node.roles.coordinator import Coordinator
+from node.roles.coordinator import Coordinator, Voice
 from protocol.errors import Code, NodeError
 from protocol.identity import public_key_of
 from protocol.units import PeerId
@@ -26,12 +26,14 @@ _ORDERS = {
 _ABOUT_A_PEER = ("ban", "unban", "kick", "seat", "unseat")
 
 
-def carry_out(coordinator: Coordinator, member: Member, question: Mapping[str, Any]) -> tuple[str, int]:
+def carry_out(
+    coordinator: Coordinator, member: Member | Voice, question: Mapping[str, Any]
+) -> tuple[str, int]:
     """Do what was asked.
 
     Args:
         coordinator: Has the operator's key.
-        member: The member on this node.
+        member: The member on this node, or who else gives orders to the voters.
         question: ``do`` and what it needs: ``peer``, ``reason``, ``name``, ``value``.
 
     Returns:
@@ -52,6 +54,11 @@ def carry_out(coordinator: Coordinator, member: Member, question: Mapping[str, A
         ended = coordinator.tokens.end(_number(fields["value"]), coordinator.now())
         return f"Invitation {ended.number} lets nobody in any more.", 0
     if do == "reset":
+        if not isinstance(member, Member):
+            raise NodeError(
+                Code.CFG_USAGE, "This coordinator holds no outer state from which an epoch could begin.",
+                fix="Run a member with the operator's key: intellect-node run RUN.toml --dir DIR, then admin reset.",
+            )  # fmt: skip
         epoch, number = coordinator.reset(member, reason)
         return f"Epoch {epoch} begins with round {number}.", 0
     if do not in _ORDERS:

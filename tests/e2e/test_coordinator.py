@@ -126,3 +126,31 @@ def test_a_killed_coordinator_goes_on_where_it_stopped_and_nothing_is_lost(run: 
 def test_a_dashboards_address_that_is_taken_or_none_is_refused(tmp_path: Path, run: Cluster) -> None:
     file = run["ada"].file
     command("init", file, "--dir", tmp_path / "x", "--dashboard", "nowhere").refused("E-CFG-006")
+
+
+def test_a_coordinator_that_trains_nothing_makes_a_run_admits_orders_and_may_be_killed(
+    tmp_path: Path,
+) -> None:
+    with cluster(tmp_path) as made:
+        office = made.add("office", run=OPEN)
+        office.start("coordinator", "--listen", "127.0.0.1:0")
+        for name in ("ada", "bob"):
+            made.add(name, run=OPEN).start("run", "--join", office.address)
+        shown, ada, bob = Dashboard(office), made["ada"], made["bob"]
+        ada.contributed(bob.peer)
+        view = shown.until("/snapshot", lambda answer: answer["view"]["tip"]["round"] > 0)["view"]
+        assert set(view["tip"]["electorate"]) == {ada.peer, bob.peer}, "who trains nothing has no seat"
+        page = shown.until("/rounds", lambda page: any(len(each["marks"]) >= 2 for each in page["rounds"]))
+        assert page["rounds"]
+        os.kill(office.pid, signal.SIGKILL)
+        office.ended()
+        place, since = ada.mark(), office.mark()
+        ada.wait("commit", since=place)  # rounds go on
+        office.start("coordinator", "--listen", "127.0.0.1:0", "--join", ada.address)
+        again = Dashboard(office, since)
+        order = {"action": "pause", "reason": "it is late", "confirm": True}
+        done = again.client.post("/actions", json=order, headers=again.operator)
+        assert done.status_code == 200, done.text
+        again.until("/snapshot", lambda answer: answer["view"]["tip"]["paused"])
+        refused = again.client.post("/actions", json=order | {"action": "reset"}, headers=again.operator)
+        assert refused.status_code == 400 and "no outer state" in refused.text
