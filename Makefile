@@ -29,8 +29,8 @@ $(STAMP): pyproject.toml constraints.txt
 		echo "$(PYTHON) cannot make virtual environments. Install its venv module (Debian: apt install python3-venv)."; exit 1; }
 	@echo "Installing into $(VENV). The first time this takes some minutes."
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt setuptools
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,rl]'
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,gossip]' || \
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,rl,coordinator]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,rl,coordinator,gossip]' || \
 		echo "Gossip cannot be installed here (it needs a C compiler and GMP's headers; Debian: gcc libgmp-dev). Nodes go without it."
 	@$(BIN)/python -m toploc.warming
 	@touch $@

@@ -31,6 +31,34 @@ def admit(peer: Peer, folder: Dir = None) -> int:
 
 
 @admin.command()
+def invite(
+    uses: Annotated[int, typer.Option("--uses", min=1, max=10_000, help="How many peers it lets in.")] = 1,
+    lasts: Annotated[str, typer.Option("--for", metavar="TIME", help="How long it is good.")] = "7 d",
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="For whom.")] = "",
+    folder: Dir = None,
+) -> int:
+    """Make an invitation, whose token lets peers in where the policy is `invite`; it is printed once."""
+    from protocol.units import duration
+
+    try:
+        span = duration(lasts)
+    except ValueError as error:
+        raise NodeError(Code.CFG_USAGE, f"--for: {error}.", fix='Write a time such as --for "7 d".') from None
+    return _administer(folder, "invite", name=note, value=f"{uses} {int(span.total_seconds())}")
+
+
+@admin.command()
+def uninvite(
+    number: Annotated[
+        int, typer.Argument(metavar="NUMBER", min=1, help="As `invite` printed it.", show_default=False)
+    ],
+    folder: Dir = None,
+) -> int:
+    """End an invitation; whom it let in stays."""
+    return _administer(folder, "uninvite", value=str(number))
+
+
+@admin.command()
 def ban(peer: Peer, reason: Reason, folder: Dir = None) -> int:
     """Ban a peer from the run, from the next decided round on."""
     return _administer(folder, "ban", peer=peer, reason=reason)

@@ -20,6 +20,7 @@ from node.shardcast_cli import shardcast
 from protocol.errors import CATALOGUE, Code, NodeError
 
 if TYPE_CHECKING:
+    from node.coordinator.desk import DeskOptions
     from node.runfile import RunFile
 
 GUIDE = """\
@@ -68,6 +69,31 @@ Relay = Annotated[
         "--relay", help="Carry connections of peers behind routers; others have to reach this node."
     ),
 ]
+Dashboard = Annotated[
+    str,
+    typer.Option(
+        "--dashboard",
+        metavar="HOST:PORT",
+        help="Serve the run's dashboard and API there.",
+        show_default=False,
+    ),
+]
+Database = Annotated[
+    str,
+    typer.Option(
+        "--database",
+        metavar="URL",
+        help="PostgreSQL for the dashboard; else a SQLite file.",
+        show_default=False,
+    ),
+]
+Invite = Annotated[
+    str,
+    typer.Option(
+        "--invite", metavar="TOKEN", envvar="INTELLECT_INVITATION", show_envvar=True, show_default=False,
+        help="The token of an invitation.",
+    ),
+]  # fmt: skip
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 
@@ -131,17 +157,25 @@ def _begin(
 
 
 @app.command()
-def init(path: RunFilePath, folder: Dir = None, relay: Relay = False, verbose: Verbose = False) -> int:
+def init(
+    path: RunFilePath,
+    folder: Dir = None,
+    relay: Relay = False,
+    dashboard: Dashboard = "",
+    database: Database = "",
+    verbose: Verbose = False,
+) -> int:
     """Begin a run: make its genesis and operator key, and start its first node."""
     from node.runfile import load
 
     runfile = load(path).as_relay(relay)
     folder = folder or RUNS / runfile.run.name
+    site = _site(dashboard, database)
 
     def start() -> int:
         from node.daemon import init_node
 
-        return int(init_node(runfile, path, folder))
+        return int(init_node(runfile, path, folder, site))
 
     return _start(runfile, folder, start, verbose)
 
@@ -157,6 +191,9 @@ def run(
     ] = None,
     folder: Dir = None,
     relay: Relay = False,
+    dashboard: Dashboard = "",
+    database: Database = "",
+    invite: Invite = "",
     verbose: Verbose = False,
 ) -> int:
     """Start a node: join a run, or go on where its data directory stopped."""
@@ -167,13 +204,95 @@ def run(
         _check_multiaddr(address)
     addresses = tuple(join or runfile.network.join)
     folder = folder or RUNS / runfile.run.name
+    site = _site(dashboard, database)
+    os.environ.update({"INTELLECT_INVITATION": invite} if invite else {})
 
     def start() -> int:
         from node.daemon import run_node
 
-        return int(run_node(runfile, path, folder, addresses))
+        return int(run_node(runfile, path, folder, addresses, site))
 
     return _start(runfile, folder, start, verbose)
+
+
+@app.command()
+def join(
+    address: Annotated[
+        str,
+        typer.Argument(metavar="MULTIADDR", help="Address of any node of the run.", show_default=False),
+    ],
+    invite: Invite = "",
+    folder: Annotated[
+        Path, typer.Option("--dir", metavar="DIR", help="The node's data directory.", readable=False)
+    ] = RUNS / "joined",
+    verbose: Verbose = False,
+) -> int:
+    """Join a run without a run file: with this machine's defaults, and what the run says of itself."""
+    from node.runfile import RunFile
+
+    _check_multiaddr(address)
+    os.environ.update({"INTELLECT_INVITATION": invite} if invite else {})
+    runfile = RunFile()
+
+    def start() -> int:
+        from node.daemon import run_node
+
+        return int(run_node(runfile, Path("run.toml"), folder, (address,)))
+
+    return _start(runfile, folder, start, verbose)
+
+
+@app.command()
+def coordinator(
+    path: RunFilePath,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where the dashboard and API are served.")
+    ] = "127.0.0.1:8080",
+    database: Database = "",
+    join: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--join", metavar="MULTIADDR", help="Follow a run that is there, instead of making one."
+        ),
+    ] = None,
+    folder: Dir = None,
+    verbose: Verbose = False,
+) -> int:
+    """Make or follow a run without training: admit, order, serve dashboard and API."""
+    from node.runfile import load
+
+    runfile = load(path)
+    for address in join or ():
+        _check_multiaddr(address)
+    addresses = tuple(join or runfile.network.join)
+    folder = folder or RUNS / f"{runfile.run.name}-coordinator"
+    site = _site(listen, database, "--listen")
+    assert site is not None
+
+    def start() -> int:
+        from node.coordinator.alone import run_coordinator
+
+        return int(run_coordinator(runfile, path, folder, addresses, site))
+
+    return _start(runfile, folder, start, verbose)
+
+
+def _site(dashboard: str, database: str, option: str = "--dashboard") -> "DeskOptions | None":
+    """What the options say of a dashboard.
+
+    Raises:
+        NodeError: ``CFG_USAGE``, also where what it needs is not installed.
+    """
+    if not dashboard:
+        return None
+    try:
+        from node.coordinator.desk import DeskOptions, parse_listen
+    except ImportError as error:
+        raise NodeError(
+            Code.CFG_USAGE, f"The dashboard needs {error.name}, which is not installed.",
+            fix="Install it: pip install 'intellect-node[coordinator]'",
+        ) from None  # fmt: skip
+    return DeskOptions(parse_listen(dashboard, option), database)
 
 
 def _start(runfile: "RunFile", folder: Path, start: Callable[[], int], verbose: bool) -> int:

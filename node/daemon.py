@@ -6,10 +6,13 @@ may wait says so in the event log and on the status socket.
 
 import asyncio
 import os
+import secrets
 import signal
-from collections.abc import AsyncIterator, Coroutine
+import sys
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diloco.creation import begin_state, create_genesis, empty_state, grid_of, initial_parameters_of
 from diloco.data.corpus import corpus_of
@@ -33,6 +36,7 @@ from node.lifecycle import StopSignals, stop_now
 from node.messages import AskGenesis, GenesisPart
 from node.network import Network
 from node.renewal import Renewal
+from node.reporting import Reporting
 from node.roles.coordinator import Coordinator
 from node.roles.corpus import share_corpus
 from node.roles.relay import ROLE as RELAY_ROLE
@@ -51,21 +55,28 @@ from protocol.keeping import keep_running
 from protocol.rpc import Context, SocketMeter
 from protocol.units import Address
 
+if TYPE_CHECKING:
+    from node.coordinator.desk import Desk, DeskOptions
+
 IDENTITY_FILE = "identity.key"
 INVITATIONS_FILE = "invited.json"
 FOUNDED_FILE = "founded"
+
+INVITATION = "INTELLECT_INVITATION"
+"""Environment variable with the token of an invitation: an argument could be read by every user of the machine."""
 
 _PART = 1 << 20  # bytes of a genesis in one message
 _SAMPLE_SECONDS = 0.5
 
 
-def init_node(runfile: RunFile, path: Path, folder: Path) -> int:
+def init_node(runfile: RunFile, path: Path, folder: Path, site: "DeskOptions | None" = None) -> int:
     """Make a run: genesis and operator key. Then start its first node.
 
     Args:
         runfile: What the run is.
         path: The run file, whose folder relative data paths begin at.
         folder: The node's data directory, held by this process.
+        site: Where it serves the coordinator's dashboard; None for nowhere.
 
     Returns:
         Exit status.
@@ -82,10 +93,12 @@ def init_node(runfile: RunFile, path: Path, folder: Path) -> int:
     operator = Identity.load_or_create(folder / ROOT_FILE)
     genesis = create_genesis(runfile.sections(), operator.peer_id, path.parent)
     write_whole(folder / GENESIS_FILE, [genesis.to_bytes()])
-    return run_node(runfile, path, folder, ())
+    return run_node(runfile, path, folder, (), site)
 
 
-def run_node(runfile: RunFile, path: Path, folder: Path, join: tuple[str, ...]) -> int:
+def run_node(
+    runfile: RunFile, path: Path, folder: Path, join: tuple[str, ...], site: "DeskOptions | None" = None
+) -> int:
     """Run a node until it is stopped.
 
     Args:
@@ -93,11 +106,12 @@ def run_node(runfile: RunFile, path: Path, folder: Path, join: tuple[str, ...]) 
         path: The run file's path.
         folder: The node's data directory, held by this process.
         join: Multiaddresses to join by; may be empty for a node that has taken part before.
+        site: Where it serves the coordinator's dashboard; None for nowhere.
 
     Returns:
         Exit status: 0 after a drain.
     """
-    daemon = Daemon(runfile, path, folder, join)
+    daemon = Daemon(runfile, path, folder, join, site)
     try:
         return asyncio.run(daemon.run())
     finally:
@@ -107,12 +121,20 @@ def run_node(runfile: RunFile, path: Path, folder: Path, join: tuple[str, ...]) 
 class Daemon:
     """One node. ``run`` it once."""
 
-    def __init__(self, runfile: RunFile, path: Path, folder: Path, join: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        runfile: RunFile,
+        path: Path,
+        folder: Path,
+        join: tuple[str, ...],
+        site: "DeskOptions | None" = None,
+    ) -> None:
         self._runfile, self._path, self._folder, self._join = runfile, path, folder, join
         self._meter = SocketMeter()
         self._sent = 0
         self._shown = Showing(runfile.node.name, runfile.run.name, lambda: self._sent)
-        self._log = EventLog(folder / FILE, sinks=(self._shown.take,))
+        self._reporting = Reporting(secrets.token_bytes(16))
+        self._log = EventLog(folder / FILE, sinks=(self._shown.take, self._reporting.take))
         self._emit = self._log.emit
         self._genesis: Genesis | None = None
         self._network: Network | None = None
@@ -122,6 +144,8 @@ class Daemon:
         self._relay: RelayRole | None = None
         self._watch: asyncio.Future[None] | None = None
         self._stopping = asyncio.Event()
+        self._site = site
+        self._desk: Desk | None = None
 
     # ---- life
 
@@ -240,6 +264,7 @@ class Daemon:
     async def _enter(self, network: Network) -> None:
         """Network, run, admission, workers, member."""
         network.endpoint.handle(self._on_ask_genesis)
+        network.endpoint.handle(self._reporting.on_ask)
         self._say("starting", "directory", "Starting the directory by which peers find each other.")
         await network.start(self._join, resumes=(self._folder / GENESIS_FILE).exists())
         genesis = await find_run(network, self._folder, self._join, self._say)
@@ -255,7 +280,9 @@ class Daemon:
         workers = self._workers = self._make_workers(genesis, state)
         rules = rules_of(genesis, seats(genesis.run_id, genesis.operator))
         coordinator = self._coordinator = self._make_coordinator(genesis, rules, network)
-        admission = await find_admission(network, genesis, coordinator, self._folder, self._say, self._emit)
+        admission = await find_admission(
+            network, genesis, coordinator, self._folder, self._say, self._emit, os.environ.pop(INVITATION, "")
+        )
         setting = Setting(
             genesis=genesis,
             run=genesis.run_id,
@@ -284,7 +311,23 @@ class Daemon:
         await share_corpus(genesis, corpus, self._folder, network, member.service.shelf, self._emit)
         if genesis.weights is not None:
             begin_state(state, initial_parameters_of(genesis, corpus))
+        await self._open_desk(genesis, network, member)
         workers.start()
+
+    async def _open_desk(self, genesis: Genesis, network: Network, member: Member) -> None:
+        """Serve the dashboard, where that is wanted."""
+        if self._site is None:
+            return
+        from node.coordinator.actions import Done, Wish
+        from node.coordinator.desk import Desk
+
+        def wished(wish: Wish) -> Done:
+            return Done(*self._carry_out(asdict(wish)))
+
+        has_key = self._coordinator is not None
+        self._desk = Desk(self._site, self._folder, self._emit, wished if has_key else None)
+        print(f"Dashboard: {await self._desk.open()}", file=sys.stderr, flush=True)
+        self._desk.collect(genesis, network, lambda: member.ledger, self._reporting)
 
     def _watch_ended(self, watch: "asyncio.Future[None]") -> None:
         if not watch.cancelled() and (error := watch.exception()) is not None:
@@ -302,6 +345,8 @@ class Daemon:
         task.result()
 
     async def _close(self, status: int) -> None:
+        if self._desk is not None:
+            await self._desk.close()
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
@@ -323,11 +368,8 @@ class Daemon:
 
     async def _on_ask_genesis(self, message: AskGenesis, context: Context) -> AsyncIterator[GenesisPart]:
         """Give the genesis to whoever asks: it is public, and believed for its hash only."""
-        if self._genesis is None or message.run != self._genesis.run_id:
-            raise NodeError(Code.NET_UNTRUSTED, "This node does not take part in that run, or not yet.")
-        data = self._genesis.to_bytes()
-        for start in range(0, len(data), _PART):
-            yield GenesisPart(data=data[start : start + _PART])
+        for part in genesis_parts(self._genesis, message.run):
+            yield part
 
     def _make_coordinator(self, genesis: Genesis, rules: Rules, network: Network) -> Coordinator | None:
         key = key_in(self._folder, genesis)
@@ -402,6 +444,11 @@ class Daemon:
 
     def _administer(self, question: dict[str, Any]) -> str:
         """Carry out what the operator's command line asks of the node that holds the operator's key."""
+        if self._desk is not None and self._desk.actions is not None:
+            return self._desk.actions.note("command line", question, lambda: self._carry_out(question))
+        return self._carry_out(question)[0]
+
+    def _carry_out(self, question: Mapping[str, Any]) -> tuple[str, int]:
         member, coordinator = self._member, self._coordinator
         if coordinator is None or member is None:
             raise NodeError(
@@ -423,3 +470,16 @@ class Daemon:
             round=-1,
             attempt=0,
         )
+
+
+def genesis_parts(genesis: Genesis | None, run: str) -> Iterator[GenesisPart]:
+    """The genesis of a run in pieces.
+
+    Raises:
+        NodeError: ``NET_UNTRUSTED``: it is another run's.
+    """
+    if genesis is None or run != genesis.run_id:
+        raise NodeError(Code.NET_UNTRUSTED, "This node does not take part in that run, or not yet.")
+    data = genesis.to_bytes()
+    for start in range(0, len(data), _PART):
+        yield GenesisPart(data=data[start : start + _PART])

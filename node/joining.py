@@ -152,7 +152,13 @@ def read_genesis(folder: Path) -> Genesis:
 
 
 async def find_admission(
-    network: Network, genesis: Genesis, coordinator: Coordinator | None, folder: Path, say: Say, emit: Emit
+    network: Network,
+    genesis: Genesis,
+    coordinator: Coordinator | None,
+    folder: Path,
+    say: Say,
+    emit: Emit,
+    invitation: str = "",
 ) -> bytes:
     """This node's admission: from disk, from the coordinator on this node, or from one that has to be reached.
 
@@ -172,7 +178,7 @@ async def find_admission(
     if coordinator is not None:
         raw = coordinator.admit(network.me, network.roles)
     else:
-        raw = await _ask(network, genesis, say, emit)
+        raw = await _ask(network, genesis, say, emit, invitation)
     write_whole(path, [raw])
     return raw
 
@@ -190,19 +196,26 @@ class Asked:
     refusal: str = ""
 
 
-async def ask_coordinators(network: Network, genesis: Genesis, held: bytes = b"") -> Asked:
+async def ask_coordinators(
+    network: Network, genesis: Genesis, held: bytes = b"", invitation: str = ""
+) -> Asked:
     """Ask the coordinators that are known now for an admission.
 
     Args:
         network: The node's network.
         genesis: The run.
         held: The admission that this node has.
+        invitation: The token that it was given.
 
     Raises:
         NodeError: ``NET_VERSION`` when the run speaks another version.
     """
     question = AskAdmission(
-        protocol=PROTOCOL, software=software_version(), roles=network.roles, admission=held
+        protocol=PROTOCOL,
+        software=software_version(),
+        roles=network.roles,
+        admission=held,
+        invitation=invitation,
     )
     refusal = ""
     for peer in [peer for peer, record in network.members.items() if "coordinator" in record.roles]:
@@ -218,12 +231,12 @@ async def ask_coordinators(network: Network, genesis: Genesis, held: bytes = b""
     return Asked(refusal=refusal)
 
 
-async def _ask(network: Network, genesis: Genesis, say: Say, emit: Emit) -> bytes:
+async def _ask(network: Network, genesis: Genesis, say: Say, emit: Emit, invitation: str) -> bytes:
     await network.publish()
     said = ""
     while True:
         await network.look()
-        asked = await ask_coordinators(network, genesis)
+        asked = await ask_coordinators(network, genesis, invitation=invitation)
         if asked.admission is not None:
             given = read_admission(asked.admission, genesis.run_id, genesis.operator, network.me)
             emit("admission.received", seat=given.message.seat)

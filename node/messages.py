@@ -40,9 +40,11 @@ class AskAdmission:
         software: Version of its package, for people.
         roles: What it wants to do.
         admission: The admission that it has, to be renewed (envelope bytes).
+        invitation: The token of an invitation, where it was given one.
     """
 
     protocol: int = field(1)
     software: str = field(2, default="", max_bytes=64)
     roles: tuple[str, ...] = field(3, default=(), max_items=16)
     admission: bytes = field(4, default=b"", max_bytes=4096)
+    invitation: str = field(5, default="", max_bytes=128)

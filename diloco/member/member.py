@@ -231,6 +231,11 @@ class Member:
         """What members signed and no honest one can have signed, a sentence each."""
         return (*(proof.sentence for proof in self.evidence), *self._auditing.sentences.values())
 
+    @property
+    def order_number(self) -> int:
+        """The highest order that a value has taken up; 0 before there is a value."""
+        return self.state.value.order_number if self.state is not None else 0
+
     def give_order(self, sealed: Sealed[Order]) -> None:
         """Take an order and give it to the voters; by gossip all members hear of it."""
         self._obeying.give_order(sealed)

@@ -5,11 +5,14 @@ It is never on the path of a round: killed, it stops only admissions. What it or
 
 import asyncio
 import json
+import math
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Protocol
 
 from diloco.genesis import Genesis
 from diloco.member.admission import Admission, admit, read_admission
@@ -24,6 +27,8 @@ from diloco.rounds.values import parse_value, value_digest
 from diloco.store.ledger import Ledger
 from node.messages import Admitted, AskAdmission
 from node.network import PROTOCOL, Network
+from node.roles.crowding import PER_NETWORK, Crowding, network_of
+from node.roles.invitations import Invitations
 from protocol.envelope import Sealed, seal
 from protocol.errors import Code, NodeError
 from protocol.files import write_whole
@@ -32,6 +37,10 @@ from protocol.messages import encode
 from protocol.rpc import Context
 from protocol.units import PeerId
 
+TOKENS_FILE = "invitations.json"
+
+_REFUSED = 1024  # newcomers whose last refusal is remembered
+
 EXPIRY = timedelta(days=30)
 """How long an admission lets its holder enter."""
 
@@ -39,8 +48,17 @@ RENEWED_BEFORE = EXPIRY / 2
 """A member whose admission lasts no longer than this may have a new one, with a newer anchor."""
 
 
-_OTHERS = {"rollout", "validator"}
-"""Roles of nodes that do not train."""
+class Voice(Protocol):
+    """Gives orders to voters: the member on this node, or a coordinator without one."""
+
+    @property
+    def order_number(self) -> int:
+        """The highest number that a value has taken up."""
+        ...
+
+    def give_order(self, sealed: Sealed[Order]) -> None:
+        """Give an order to the voters."""
+        ...
 
 
 class Coordinator:
@@ -76,35 +94,38 @@ class Coordinator:
         self._trainers: set[PeerId] = set()
         self._last_order = 0
         self._invitations, self._delegation = invitations, delegation
+        self.tokens = Invitations(invitations.with_name(TOKENS_FILE))
+        self._crowding = Crowding()
+        self._refused: OrderedDict[PeerId, str] = OrderedDict()
 
     @property
     def has_root_key(self) -> bool:
         """Whether it signs with the root key itself, without which no run begins."""
         return not self._delegation
 
-    def admit(self, peer: PeerId, roles: tuple[str, ...], held: bytes = b"") -> bytes:
+    def now(self) -> float:
+        """Unix seconds as the members see them."""
+        return self._clock()
+
+    def admit(self, peer: PeerId, roles: tuple[str, ...], held: bytes = b"", invitation: str = "") -> bytes:
         """An admission for a peer; the one it has while that lasts long enough, else a new one with the same seat.
 
         Args:
             peer: Who asks.
             roles: What it wants to do.
             held: The admission that it shows.
+            invitation: The token that it shows.
 
         Raises:
-            NodeError: ``RND_NOT_ADMITTED``: the run's policy does not let it in.
+            NodeError: ``RND_NOT_ADMITTED``: the run's policy does not let it in, or not yet.
         """
         if peer in self._network.banned:
             raise NodeError(Code.RND_BANNED, f"{peer} is banned from the run.", peer=peer)
         known = self._known(peer, held)
         if known is not None and known.message.expires_at - self._clock() > RENEWED_BEFORE.total_seconds():
             return known.raw
-        section = self._genesis.sections.admission
-        if section.policy == "allowlist" and peer not in section.allow:
-            raise NodeError(Code.RND_NOT_ADMITTED, f"{peer} is not on the run's allowlist.", peer=peer)
-        if section.policy == "invite" and peer not in self._invited():
-            raise NodeError(
-                Code.RND_NOT_ADMITTED, f"{peer} needs an invitation of the run's operator.", peer=peer
-            )
+        came_from = "" if known is not None else self._check_crowd(peer)
+        by = self._let_in_by(peer, invitation)
         ledger = self._ledger()
         tip = ledger.tip() if ledger is not None else None
         given = self._given(peer, roles)
@@ -121,17 +142,57 @@ class Coordinator:
         )
         raw = admit(self._operator, self._genesis.run_id, admission)
         self._admitted[peer] = raw
-        if not _OTHERS & set(given):
+        if "trainer" in given:
             self._trainers.add(peer)
-        self._emit("admission.given", peer=peer, seat=seat)
+        self._crowding.note(came_from, self._clock())
+        self._emit(
+            "admission.given", peer=peer, seat=seat, by=by, renewal=known is not None, expires_at=admission.expires_at
+        )  # fmt: skip
         return raw
 
     def _given(self, peer: PeerId, roles: tuple[str, ...]) -> tuple[str, ...]:
-        """What a peer may do of what it wants: judge only where the run names it; train unless it does otherwise."""
+        """What a peer may do of what it wants: judge only where the run names it; train where it wants nothing."""
         wanted = set(roles) & {"trainer", "coordinator", "rollout", "validator"}
         if "validator" in wanted and peer not in self._genesis.sections.rl.get("validators", ()):
             raise NodeError(Code.RND_NOT_ADMITTED, f"{peer} is not among the run's validators.", peer=peer)
-        return tuple(sorted(wanted if wanted & _OTHERS else {"trainer", *wanted}))
+        return tuple(sorted(wanted or {"trainer"}))
+
+    def _let_in_by(self, peer: PeerId, invitation: str) -> str:
+        """What lets a peer in: the policy, or an invitation.
+
+        Raises:
+            NodeError: ``RND_NOT_ADMITTED``.
+        """
+        section = self._genesis.sections.admission
+        if section.policy == "allowlist" and peer not in section.allow:
+            raise NodeError(Code.RND_NOT_ADMITTED, f"{peer} is not on the run's allowlist.", peer=peer)
+        if section.policy != "invite":
+            return section.policy
+        if peer in self._invited() or self.tokens.invited(peer) or peer == self._network.me:
+            return "invite"
+        if not invitation:
+            raise NodeError(
+                Code.RND_NOT_ADMITTED, f"{peer} needs an invitation of the run's operator.", peer=peer
+            )
+        return f"invitation {self.tokens.redeem(invitation, peer, self._clock()).number}"
+
+    def _check_crowd(self, peer: PeerId) -> str:
+        """The network that a newcomer comes from.
+
+        Raises:
+            NodeError: ``RND_NOT_ADMITTED``: too many came from there of late; it says when the next may.
+        """
+        record = self._network.newcomers.get(peer)
+        came_from = network_of(record.seen or record.host) if record is not None else ""
+        wait = self._crowding.wait(came_from, self._clock())
+        if wait > 0:
+            raise NodeError(
+                Code.RND_NOT_ADMITTED,
+                f"{PER_NETWORK} newcomers of {came_from} were admitted within the hour; "
+                f"the next one is in {math.ceil(wait / 60)} min.",
+                fix="Wait; the node asks again by itself.", peer=peer,
+            )  # fmt: skip
+        return came_from
 
     def invite(self, peer: PeerId) -> None:
         """Let a peer in under the policy ``invite``; kept over restarts.
@@ -166,7 +227,7 @@ class Coordinator:
             return True  # it comes back without its data directory
         if section.policy == "open" and tip is not None:
             return False
-        here = {peer for peer, record in self._network.members.items() if not _OTHERS & set(record.roles)}
+        here = {peer for peer, record in self._network.members.items() if "trainer" in record.roles}
         return len(here | self._trainers) < section.seats
 
     async def on_ask_admission(self, message: AskAdmission, context: Context) -> Admitted:
@@ -177,15 +238,30 @@ class Coordinator:
                 f"The run speaks protocol {PROTOCOL}, the newcomer {message.protocol} (package {message.software}).",
                 peer=context.sender,
             )
-        return Admitted(admission=self.admit(context.sender, message.roles, message.admission))
+        try:
+            raw = self.admit(context.sender, message.roles, message.admission, message.invitation)
+        except NodeError as error:
+            self._say_refused(context.sender, error)
+            raise
+        self._refused.pop(context.sender, None)
+        return Admitted(admission=raw)
+
+    def _say_refused(self, peer: PeerId, error: NodeError) -> None:
+        """Write a refusal once: newcomers ask again and again."""
+        if self._refused.get(peer) == error.sentence:
+            return
+        self._refused[peer] = error.sentence
+        if len(self._refused) > _REFUSED:
+            self._refused.popitem(last=False)
+        self._emit("admission.refused", peer=peer, code=str(error.code), reason=error.sentence)
 
     def order(
-        self, member: Member, kind: str, reason: str, *, peer: str = "", name: str = "", value: str = ""
+        self, voice: Voice, kind: str, reason: str, *, peer: str = "", name: str = "", value: str = ""
     ) -> int:
         """Give an order, which acts from the round on that takes it up; returns its number.
 
         Args:
-            member: The member on this node.
+            voice: Passes it on.
             kind: See ``Order``.
             reason: In plain words.
             peer: Whom it is about, where it is about somebody.
@@ -205,8 +281,7 @@ class Coordinator:
                 Code.CFG_USAGE, f"{name!r} may not be changed to {value!r}.",
                 fix=f"What may be changed: {named}; the value has to be allowed by the run file's rules.",
             )  # fmt: skip
-        taken = member.state.value.order_number if member.state is not None else 0
-        self._last_order = max(self._last_order, taken) + 1
+        self._last_order = max(self._last_order, voice.order_number) + 1
         order = Order(
             number=self._last_order,
             kind=kind,
@@ -216,7 +291,7 @@ class Coordinator:
             value=value,
             delegation=self._delegation,
         )
-        member.give_order(seal(self._operator, self._genesis.run_id, order))
+        voice.give_order(seal(self._operator, self._genesis.run_id, order))
         self._emit("order.given", number=order.number, order=kind, peer=peer, reason=reason)
         return order.number
 
@@ -265,6 +340,11 @@ class Coordinator:
         """The boot nonce of a peer's process."""
         return self._network.boot if peer == self._network.me else self._network.members[peer].boot
 
+    def _trainers(self) -> set[PeerId]:
+        """Who is here to train."""
+        here = {peer for peer in self._network.peers() if "trainer" in self._network.members[peer].roles}
+        return here | ({self._network.me} if "trainer" in self._network.roles else set())
+
     async def begin(self) -> Certified:
         """Wait until enough members announced themselves, then write the start record (docs/rounds.md, words)."""
         section = self._genesis.sections.round
@@ -272,7 +352,7 @@ class Coordinator:
         end = loop.time() + section.start_within.total_seconds()
         shown = 0
         while True:
-            here = {self._network.me, *self._network.peers()}
+            here = self._trainers()
             if len(here) >= section.start_members or loop.time() >= end:
                 break
             if len(here) != shown:

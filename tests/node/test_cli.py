@@ -155,14 +155,27 @@ def test_everything_wrong_with_a_run_file_is_printed(runfile: Path, capsys: Capt
 
 def test_init_is_called_with_the_run_file_and_the_folder_of_its_name(runfile: Path, calls: list[Any]) -> None:
     assert main(["init", str(runfile)]) == 7
-    ((name, (given, path, folder)),) = calls
-    assert (name, given.run.name, path, folder) == ("init_node", "mine", runfile, Path("runs/mine"))
+    ((name, (given, path, folder, site)),) = calls
+    assert (name, given.run.name, path, folder, site) == (
+        "init_node",
+        "mine",
+        runfile,
+        Path("runs/mine"),
+        None,
+    )
 
 
 def test_run_is_called_with_the_addresses(runfile: Path, tmp_path: Path, calls: list[Any]) -> None:
     assert main(["run", str(runfile), "--join", PEER, "--join", PEER, "--dir", str(tmp_path / "d")]) == 7
-    ((name, (_, path, folder, join)),) = calls
-    assert (name, path, folder, join) == ("run_node", runfile, tmp_path / "d", (PEER, PEER))
+    ((name, (_, path, folder, join, site)),) = calls
+    assert (name, path, folder, join, site) == ("run_node", runfile, tmp_path / "d", (PEER, PEER), None)
+
+
+def test_a_dashboard_is_served_where_the_command_line_says(runfile: Path, calls: list[Any]) -> None:
+    database = "postgresql://me@db/run"
+    assert main(["init", str(runfile), "--dashboard", ":8080", "--database", database]) == 7
+    site = calls[0][1][3]
+    assert (site.listen.host, site.listen.port, site.database) == ("127.0.0.1", 8080, database)
 
 
 def test_the_run_files_own_addresses_serve_when_none_is_given(runfile: Path, calls: list[Any]) -> None:

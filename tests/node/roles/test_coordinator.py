@@ -19,6 +19,7 @@ from node.messages import AskAdmission
 from node.network import PROTOCOL
 from node.renewal import Renewal
 from node.roles.coordinator import EXPIRY, RENEWED_BEFORE, Coordinator
+from node.roles.crowding import PER_NETWORK, network_of
 from protocol.envelope import seal
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
@@ -44,7 +45,9 @@ class Office:
         self.ledger = Ledger(folder / "ledger.sqlite")
         self.now = 1_000_000_000.0
         self.events: list[tuple[str, dict[str, Any]]] = []
-        self.network: Any = SimpleNamespace(banned=frozenset(), members={}, me=identity(1).peer_id)
+        self.network: Any = SimpleNamespace(
+            banned=frozenset(), members={}, newcomers={}, me=identity(1).peer_id
+        )
         self.folder = folder
         self.open()
 
@@ -74,6 +77,90 @@ class Office:
         start = Certified(value, data, value_digest(data), start=sealed.raw)
         self.ledger.append(start)
         return start
+
+
+def test_an_invitation_lets_in_so_many_peers_until_it_expires_and_is_kept_as_a_hash(tmp_path: Path) -> None:
+    office = Office(tmp_path, policy="invite")
+    made, token = office.coordinator.tokens.make(office.now, uses=2, seconds=DAY)
+    peers = [identity(number).peer_id for number in range(10, 15)]
+
+    def enter(peer: PeerId, shown: str) -> None:
+        office.coordinator.admit(peer, ("trainer",), b"", shown)
+
+    def refused(peer: PeerId, shown: str) -> str:
+        with pytest.raises(NodeError) as caught:
+            enter(peer, shown)
+        assert caught.value.code == Code.RND_NOT_ADMITTED
+        return caught.value.sentence
+
+    assert "needs an invitation" in refused(peers[0], "")
+    assert "none of this run" in refused(peers[0], "x" + token)
+    enter(peers[0], token)
+    assert office.events[-1] == (
+        "admission.given",
+        {
+            "peer": peers[0],
+            "seat": True,
+            "by": "invitation 1",
+            "renewal": False,
+            "expires_at": office.now + EXPIRY.total_seconds(),
+        },
+    )
+    enter(peers[1], token)
+    office.open()  # the process starts again: what was used stays used
+    assert "used up" in refused(peers[2], token)
+    enter(peers[0], "")  # whom it let in may come again without it
+    kept = (tmp_path / "invitations.json").read_text()
+    assert token not in kept and made.token_hash in kept
+
+    second, other = office.coordinator.tokens.make(office.now, uses=5, seconds=DAY)
+    office.now += DAY + 1
+    assert "expired" in refused(peers[3], other)
+    _, third = office.coordinator.tokens.make(office.now, uses=5, seconds=DAY)
+    office.coordinator.tokens.end(second.number + 1, office.now)
+    assert "expired" in refused(peers[4], third)
+
+
+def test_damaged_invitations_let_nobody_in_by_guess(tmp_path: Path) -> None:
+    (tmp_path / "invitations.json").write_text('[{"number": 1')
+    with pytest.raises(NodeError) as caught:
+        Office(tmp_path, policy="invite")
+    assert caught.value.code == Code.STO_CORRUPT
+
+
+@pytest.mark.parametrize(("uses", "seconds"), [(0, 10.0), (10**6, 10.0), (1, 0.0), (1, 1e9)])
+def test_invitations_without_bounds_are_refused(tmp_path: Path, uses: int, seconds: float) -> None:
+    with pytest.raises(NodeError):
+        Office(tmp_path).coordinator.tokens.make(0.0, uses=uses, seconds=seconds)
+
+
+def test_of_one_network_so_many_newcomers_are_admitted_in_an_hour_and_the_next_is_told_when(
+    tmp_path: Path,
+) -> None:
+    office = Office(tmp_path)
+
+    def come(number: int, seen: str) -> None:
+        peer = Identity.ephemeral(number.to_bytes(32, "big")).peer_id
+        office.network.newcomers[peer] = SimpleNamespace(seen=seen, host="")
+        office.coordinator.admit(peer, ("trainer",))
+
+    for number in range(PER_NETWORK):
+        come(1000 + number, f"8.8.8.{number}")
+        office.now += 1
+    with pytest.raises(NodeError) as caught:
+        come(2000, "8.8.8.200")
+    assert "8.8.8.0/24" in caught.value.sentence and "59 min" in caught.value.sentence
+    come(2001, "9.9.9.9")
+    for number in range(PER_NETWORK + 1):
+        come(3000 + number, "192.168.0.7")  # private networks are one's own
+    office.now += 3600 - PER_NETWORK
+    come(2002, "8.8.8.201")
+
+
+def test_networks_are_24_bits_of_an_old_address_and_48_of_a_new_one() -> None:
+    assert network_of("8.8.8.8") == "8.8.8.0/24" and network_of("::ffff:8.8.8.8") == "8.8.8.0/24"
+    assert network_of("2a00:1450:4001::1") == "2a00:1450:4001::/48"
+    assert network_of("127.0.0.1") == network_of("nowhere.example") == network_of("") == ""
 
 
 @pytest.mark.failure_mode(35)

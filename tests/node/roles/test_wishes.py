@@ -50,14 +50,14 @@ def test_a_latecomer_of_an_open_run_votes_once_the_operator_gives_it_a_seat(
             return first.member.state.value
 
         await crowd.until(lambda: peer in value().members, MINUTES)
-        done = carry_out(coordinator, first.member, {"do": "seat", "peer": peer})
+        done, _ = carry_out(coordinator, first.member, {"do": "seat", "peer": peer})
         assert done == f"Order 1: {peer} votes once a value lists it."
         await crowd.until(lambda: peer in {elector.peer for elector in value().electorate}, MINUTES)
         carry_out(coordinator, first.member, {"do": "pause", "reason": "it is late"})
         await crowd.until(lambda: bool(value().paused), MINUTES)
         carry_out(coordinator, first.member, {"do": "resume"})
         await crowd.until(lambda: not value().paused and bool(value().roster), MINUTES)
-        assert carry_out(coordinator, first.member, {"do": "finish"}).startswith("Order 4: The run ends")
+        assert carry_out(coordinator, first.member, {"do": "finish"})[0].startswith("Order 4: The run ends")
         await crowd.finished(MINUTES)
 
     swarm.run(scene())

@@ -1,0 +1,71 @@
+"""A coordinator's application over a real port, for tests."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from node.coordinator.actions import Actions, Done, Wish
+from node.coordinator.api.app import make_app
+from node.coordinator.api.guard import Buckets
+from node.coordinator.facts import Fact
+from node.coordinator.service import Service
+from node.coordinator.store import Store
+
+TOKEN = "a-token-that-only-tests-know"
+PATIENCE = 30
+
+
+@dataclass
+class Site:
+    """What a test needs of a running site."""
+
+    service: Service
+    url: str
+    wishes: list[Wish] = field(default_factory=list)
+
+    def client(self, token: str = "") -> httpx.Client:
+        """A client, with the operator's token or without."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE)
+
+    def learn(self, facts: list[Fact]) -> None:
+        """Facts, durable when this returns."""
+        for done in [self.service.take(fact) for fact in facts]:
+            done.result(PATIENCE)
+
+
+@contextmanager
+def site(url: str, folder: Path, **options: Any) -> Iterator[Site]:
+    """A served application; every wish is granted and noted."""
+    service = Service(Store(url), folder)
+    service.begin()
+    found = Site(service, "")
+
+    async def carry_out(wish: Wish) -> Done:
+        found.wishes.append(wish)
+        return Done(f"{wish.do} was ordered.", len(found.wishes))
+
+    options.setdefault("buckets", Buckets(1e9, 1e9))
+    app = make_app(service, Actions(service, TOKEN, carry_out), **options)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=2, lifespan="on")
+    )
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
+    thread.start()
+    found.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    try:
+        yield found
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+        service.end()
+        listener.close()
