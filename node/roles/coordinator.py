@@ -91,7 +91,7 @@ class Coordinator:
         self._operator, self._genesis, self._rules = operator, genesis, rules
         self._network, self._ledger, self._emit, self._clock = network, ledger, emit, clock
         self._admitted: dict[PeerId, bytes] = {}
-        self._trainers: set[PeerId] = set()
+        self._let_train: set[PeerId] = set()
         self._last_order = 0
         self._invitations, self._delegation = invitations, delegation
         self.tokens = Invitations(invitations.with_name(TOKENS_FILE))
@@ -143,7 +143,7 @@ class Coordinator:
         raw = admit(self._operator, self._genesis.run_id, admission)
         self._admitted[peer] = raw
         if "trainer" in given:
-            self._trainers.add(peer)
+            self._let_train.add(peer)
         self._crowding.note(came_from, self._clock())
         self._emit(
             "admission.given", peer=peer, seat=seat, by=by, renewal=known is not None, expires_at=admission.expires_at
@@ -228,7 +228,7 @@ class Coordinator:
         if section.policy == "open" and tip is not None:
             return False
         here = {peer for peer, record in self._network.members.items() if "trainer" in record.roles}
-        return len(here | self._trainers) < section.seats
+        return len(here | self._let_train) < section.seats
 
     async def on_ask_admission(self, message: AskAdmission, context: Context) -> Admitted:
         """Admit a newcomer."""
