@@ -288,7 +288,7 @@ class RunSections(Section):
     admission: AdmissionSection = AdmissionSection()
     """Admission."""
     rl: dict[str, Any] = Field(default_factory=dict)
-    """What `rl.config` says of a run of reinforcement learning; empty where the run learns from text."""
+    """What `rl.section` says of a run of reinforcement learning; empty where the run learns from text."""
     objective: dict[str, Any] = Field(default_factory=dict)
     """What such a run's workers minimise, as `rl.training.settings` has it."""
 

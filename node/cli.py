@@ -35,6 +35,7 @@ intellect-node trains language models together with other people's machines.
   Read a run's ledger    intellect-node ledger show DIR
   Add a message          intellect-node messages new NAME
   Move a large file      intellect-node shardcast publish FILE
+  Make rollouts          intellect-node run RUN.toml --join MULTIADDR --role rollout
 
 A run file may be as short as this; docs/run.example.toml shows every key:
 
@@ -190,6 +191,12 @@ def run(
         ),
     ] = None,
     folder: Dir = None,
+    role: Annotated[
+        str,
+        typer.Option(
+            "--role", metavar="ROLE", help="What the node does: trainer, rollout or validator; as node.roles."
+        ),
+    ] = "",
     relay: Relay = False,
     dashboard: Dashboard = "",
     database: Database = "",
@@ -199,7 +206,7 @@ def run(
     """Start a node: join a run, or go on where its data directory stopped."""
     from node.runfile import load
 
-    runfile = load(path).as_relay(relay)
+    runfile = load(path).as_relay(relay).with_role(role)
     for address in join or ():
         _check_multiaddr(address)
     addresses = tuple(join or runfile.network.join)
@@ -412,6 +419,23 @@ def export(
 
 
 @app.command()
+def environments(as_json: AsJson = False) -> int:
+    """List the environments of reinforcement learning that are installed here."""
+    from rl.environments.registry import installed
+
+    found = installed()
+    if as_json:
+        plain = [
+            {"name": each.name, "package": each.package, "problem": each.problem and each.problem.sentence}
+            for each in found
+        ]
+        print(json.dumps(plain))
+    for each in () if as_json else found:
+        print(f"{each.name:<24}  {each.package:<24}  {each.problem.sentence if each.problem else 'ok'}")
+    return 1 if any(each.problem for each in found) else 0
+
+
+@app.command()
 def doctor(
     path: Annotated[
         Path | None,
@@ -465,8 +489,17 @@ def demo(
     ] = RUNS / "demo",
     as_json: Annotated[bool, typer.Option("--json", help="Print only the report.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Train the synchronous baseline, too.")] = False,
+    rl: Annotated[
+        bool, typer.Option("--rl", help="Reinforcement learning instead: one of three workers cheats.")
+    ] = False,
+    steps: Annotated[int, typer.Option("--steps", min=1, max=1000, help="With --rl: steps to train.")] = 40,
 ) -> int:
     """Train a small model with a swarm on this machine: one node joins, one is killed, one leaves."""
+    if rl:
+        from node.demo_rl.command import run_rl_demo
+
+        folder = RUNS / "demo-rl" if folder == RUNS / "demo" else folder
+        return int(run_rl_demo(steps=steps, seed=seed, folder=folder, as_json=as_json))
     from node.demo import run_demo
 
     return int(

@@ -39,6 +39,7 @@ from node.renewal import Renewal
 from node.reporting import Reporting
 from node.roles.coordinator import Coordinator
 from node.roles.corpus import share_corpus
+from node.roles.outside import Outside
 from node.roles.relay import ROLE as RELAY_ROLE
 from node.roles.relay import RelayRole, start_relay
 from node.roles.resetting import Resetting
@@ -54,9 +55,11 @@ from protocol.identity import Identity
 from protocol.keeping import keep_running
 from protocol.rpc import Context, SocketMeter
 from protocol.units import Address
+from rl.config import objective_of, rl_of
 
 if TYPE_CHECKING:
     from node.coordinator.desk import Desk, DeskOptions
+    from node.roles.learning import Learner
 
 IDENTITY_FILE = "identity.key"
 INVITATIONS_FILE = "invited.json"
@@ -142,6 +145,8 @@ class Daemon:
         self._workers: Workers | None = None
         self._coordinator: Coordinator | None = None
         self._relay: RelayRole | None = None
+        self._learner: Learner | None = None
+        self._outside: Outside | None = None
         self._watch: asyncio.Future[None] | None = None
         self._stopping = asyncio.Event()
         self._site = site
@@ -195,6 +200,9 @@ class Daemon:
         )
         await self._or_stopped(self._enter(network))
         if self._stopping.is_set():
+            return
+        if self._outside is not None:
+            await self._or_stopped(self._outside.run())
             return
         assert self._member is not None
         member = self._member
@@ -273,6 +281,9 @@ class Daemon:
         mismatch = self._runfile.mismatch(genesis.mismatch(self._runfile.sections()))
         if mismatch is not None:
             raise mismatch
+        if "trainer" not in network.roles:
+            await self._enter_outside(network, genesis)
+            return
         corpus = corpus_of(genesis, self._folder, self._path.parent)
         state = empty_state(genesis)
         if genesis.weights is None:  # a machine that draws other bits is told so before it asks for admission
@@ -300,7 +311,8 @@ class Daemon:
             bytes_sent=self._bytes_sent,
             wall=network.now,
         )
-        member = self._member = self._shown.member = Member(setting, state, workers)
+        learner = self._learner = self._make_learner(genesis, network, state, workers)
+        member = self._member = self._shown.member = Member(setting, state, learner or workers)
         member.outgoing.wide = self._coordinator is not None
         if coordinator is not None:
             network.endpoint.handle(coordinator.on_ask_admission)
@@ -312,6 +324,8 @@ class Daemon:
         if genesis.weights is not None:
             begin_state(state, initial_parameters_of(genesis, corpus))
         await self._open_desk(genesis, network, member)
+        if learner is not None:
+            await learner.start(member)
         workers.start()
 
     async def _open_desk(self, genesis: Genesis, network: Network, member: Member) -> None:
@@ -328,6 +342,45 @@ class Daemon:
         self._desk = Desk(self._site, self._folder, self._emit, wished if has_key else None)
         print(f"Dashboard: {await self._desk.open()}", file=sys.stderr, flush=True)
         self._desk.collect(genesis, network, lambda: member.ledger, self._reporting)
+
+    async def _enter_outside(self, network: Network, genesis: Genesis) -> None:
+        """Admission, and the role of a node that does not train."""
+        admission = await find_admission(network, genesis, None, self._folder, self._say, self._emit)
+        await network.admitted(admission)
+        renewal = Renewal(network, genesis, None, self._folder, self._emit, lambda raw: None)
+        self._watch = asyncio.ensure_future(self._watch_network(network, renewal, admission))
+        self._watch.add_done_callback(self._watch_ended)
+        self._outside = Outside(
+            network.identity, self._runfile, genesis, network, self._folder, self._emit, self._say
+        )
+
+    def _make_learner(
+        self, genesis: Genesis, network: Network, state: OuterState, workers: Workers
+    ) -> "Learner | None":
+        """What trains on rollouts; None in a run that learns from text."""
+        if not rl_of(genesis.sections).present:
+            return None
+        from node.roles.learning import Learner
+
+        order = None if self._coordinator is None else self._ban_worker
+        learner = Learner(
+            network.identity,
+            genesis,
+            network,
+            state,
+            workers,
+            self._runfile.policy,
+            self._folder,
+            self._emit,
+            order,
+        )
+        self._log.add_sink(learner.take)
+        return learner
+
+    def _ban_worker(self, peer: str, reason: str) -> None:
+        """Have the run ban a rollout worker: this node has the operator's key."""
+        if self._coordinator is not None and self._member is not None:
+            self._coordinator.order(self._member, "ban", reason[:400], peer=peer)
 
     def _watch_ended(self, watch: "asyncio.Future[None]") -> None:
         if not watch.cancelled() and (error := watch.exception()) is not None:
@@ -352,6 +405,8 @@ class Daemon:
             await asyncio.gather(self._watch, return_exceptions=True)
         if self._relay is not None:
             await self._relay.stop()
+        if self._learner is not None:
+            await self._learner.stop()
         if self._workers is not None:
             await self._workers.stop()
         if self._network is not None:
@@ -399,8 +454,12 @@ class Daemon:
         write_whole(mark, [b""])
 
     def _make_workers(self, genesis: Genesis, state: OuterState) -> Workers:
-        section = self._runfile.node
+        section, rl = self._runfile.node, rl_of(genesis.sections)
         device = machine.measure(self._folder).device(section.device)
+        objective = {}
+        if rl.present:
+            settings = objective_of(genesis.sections).model_dump_json()
+            objective = {"program": "rl.training", "settings": settings}
         return Workers(
             genesis,
             self._folder / GENESIS_FILE,
@@ -411,6 +470,7 @@ class Daemon:
             folder=self._folder,
             base=self._path.parent,
             emit=self._emit,
+            **objective,
         )
 
     async def _watch_network(self, network: Network, renewal: Renewal, admission: bytes) -> None:

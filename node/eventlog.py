@@ -79,6 +79,10 @@ class EventLog:
         self._failing = False
         self._closed = False
 
+    def add_sink(self, sink: Callable[[Event], None]) -> None:
+        """Have one more receiver of each event from now on."""
+        self._sinks.append(sink)
+
     def emit(self, kind: str, /, **fields: Any) -> None:
         """Write one event now. Fields may be anything: what JSON has no word for becomes text, NaN becomes null."""
         event = Event(self._clock(), kind, {name: _plain(value) for name, value in fields.items()})

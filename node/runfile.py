@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -27,7 +27,7 @@ from node.runfile_problems import MULTIADDR_PATTERN, Allowed, Problem, RunFileEr
 from protocol.errors import Code, NodeError
 from protocol.paths.limits import RELAY_BYTES, RELAY_CIRCUITS, RELAY_RESERVATIONS
 from protocol.units import Bytes, bandwidth
-from rl.config import RlSection
+from rl.section import RlSection
 from rl.training.settings import ObjectiveSection
 
 SCHEMA_VERSION = 1
@@ -269,6 +269,19 @@ class RunFile(RunSections):
         if not wanted:
             return self
         return self.model_copy(update={"network": self.network.model_copy(update={"relay": True})})
+
+    def with_role(self, role: str) -> "RunFile":
+        """The same with ``node.roles`` set to this one role; empty changes nothing.
+
+        Raises:
+            NodeError: CFG_USAGE when there is no such role.
+        """
+        if not role:
+            return self
+        if role not in get_args(Role) or role == "coordinator":
+            raise NodeError(Code.CFG_USAGE, f"--role {role!r} is none: give trainer, rollout or validator.")
+        node = self.node.model_copy(update={"roles": (role,)})
+        return self.model_copy(update={"node": node})
 
     def mismatch(self, differing: Iterable[str]) -> NodeError | None:
         """The error for keys in which this file contradicts a run's genesis; None where it contradicts nothing.

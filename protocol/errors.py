@@ -104,6 +104,8 @@ class Code(StrEnum):
     RL_ENGINE = "E-RL-024"
     RL_BATCH = "E-RL-040"
     RL_POLICY = "E-RL-041"
+    RL_BANNED = "E-RL-060"
+    RL_DRAW = "E-RL-061"
     RL_PROVENANCE = "E-RL-070"
     RL_WINDOW = "E-RL-071"
     RL_GROUP = "E-RL-072"
@@ -450,6 +452,16 @@ CATALOGUE: dict[Code, Entry] = {
         False,
         "A file answers no lease",
         "Answer or abandon leases in the order in which they were given, each once.",
+    ),
+    Code.RL_BANNED: Entry(
+        False,
+        "A worker makes no more rollouts",
+        "Read the reason; appeal to the run's operator if it is wrong, with the files that it names.",
+    ),
+    Code.RL_DRAW: Entry(
+        False,
+        "A trainer draws audits by another chain than it committed to",
+        "Tell the run's operator: the trainer chose which files are audited.",
     ),
     Code.RL_PROVENANCE: Entry(
         False,

@@ -1,16 +1,15 @@
-"""What a run file and a genesis say of a reinforcement-learning run, and what follows from it.
+"""What follows from the sections by which a genesis describes a run of reinforcement learning.
 
 `diloco` carries these sections in the genesis without knowing what they mean.
 """
 
 import math
 from collections.abc import Mapping
-from datetime import timedelta
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import ValidationError
 
-from diloco.config import PEER_ID_PATTERN, Duration, RunSections, Section, Texts
+from diloco.config import RunSections, Section
 from protocol.errors import Code, NodeError
 from protocol.units import Digest, PeerId, RunId
 from rl.environments.play import Room
@@ -18,67 +17,12 @@ from rl.environments.transcript import Renderer
 from rl.orchestration.difficulty import Difficulty
 from rl.orchestration.rules import Rules
 from rl.sampling.settings import Sampling
+from rl.section import RlSection
 from rl.training.settings import ObjectiveSection
 from rl.validation.draw import Shares
 from rl.validation.terms import Terms
 
 S = TypeVar("S", bound=Section)
-
-
-class RlSection(Section):
-    """`[rl]`: makes the run one of reinforcement learning (docs/rl.md). Its samples are tasks of an environment."""
-
-    environment: Annotated[str, Field(pattern=r"^$|^[a-z0-9][a-z0-9-]{0,62}$")] = ""
-    """Name of an installed environment (`intellect-node environments` lists them); empty: the run learns from text."""
-    config: dict[str, Any] = Field(default_factory=dict)
-    """The environment's own settings."""
-    group_size: Annotated[int, Field(ge=2, le=1024)] = 8
-    """Rollouts of one task, which are compared with one another."""
-    window: Annotated[int, Field(ge=0, le=16)] = 2
-    """Rounds that a rollout's policy may be older than the round that trains on it."""
-    temperature: Annotated[float, Field(gt=0.0, le=10.0)] = 1.0
-    """Of sampling."""
-    max_tokens: Annotated[int, Field(ge=1, le=1_048_576)] = 256
-    """Most sampled tokens of a rollout, over all its turns."""
-    turns: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Most turns of the model in a rollout."""
-    stop: Texts = ()
-    """A turn ends when its text contains one of these."""
-    weights: Literal["fp32", "bf16"] = "fp32"
-    """How published policy versions are stored, and with what workers compute."""
-    groups_per_work: Annotated[int, Field(ge=1, le=64)] = 4
-    """Most tasks of one lease of work."""
-    newcomer_positions: Annotated[int, Field(ge=1, le=4096)] = 8
-    """Most tasks that a new worker has unjudged."""
-    trusted_after: Annotated[int, Field(ge=1, le=1_000_000)] = 16
-    """Accepted tasks from which on a worker is not new, and not every file of it is audited."""
-    work_within: Duration = timedelta(minutes=5)
-    """Time for a lease of work, after which somebody else gets it."""
-    verdict_within: Duration = timedelta(minutes=1)
-    """Time for a verdict, after which another validator is asked as well."""
-    patience: Duration = timedelta(minutes=5)
-    """How long a trainer waits for a step's tasks before it gives what it has."""
-    least_range: Annotated[float, Field(gt=0.0, le=1e9)] = 1e-3
-    """Smallest difference between the best and the worst reward of a task that is trained on."""
-    lowest_mean: float | None = None
-    """Mean reward below which a task is left out as too hard."""
-    highest_mean: float | None = None
-    """Mean reward above which a task is left out as too easy."""
-    audited: Annotated[float, Field(ge=0.0, le=1.0)] = 0.125
-    """Share of the files of established workers for which a validator runs the model."""
-    twice: Annotated[float, Field(ge=0.0, le=1.0)] = 0.05
-    """Share of the files that two validators check without knowing it."""
-    validators: Annotated[
-        tuple[Annotated[str, Field(pattern=PEER_ID_PATTERN)], ...],
-        BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
-        Field(max_length=64),
-    ] = ()
-    """Peer ids of the nodes that the operator believes as validators."""
-
-    @property
-    def present(self) -> bool:
-        """Whether the run is one of reinforcement learning."""
-        return bool(self.environment)
 
 
 def rl_of(sections: RunSections) -> RlSection:
@@ -176,3 +120,8 @@ def shares_of(section: RlSection) -> Shares:
 def validators_of(section: RlSection) -> frozenset[PeerId]:
     """The peers that are believed as validators."""
     return frozenset(PeerId(peer) for peer in section.validators)
+
+
+def kind_of(section: RlSection) -> Literal["float32", "bfloat16"]:
+    """What engines and validators compute in."""
+    return "float32" if section.weights == "fp32" else "bfloat16"

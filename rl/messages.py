@@ -35,13 +35,15 @@ class Policies:
         policies: The versions.
         sources: Servers that have them, as ``http://host:port``.
         publisher: Who signs their manifests there.
-        anchor: Link 0 of the chain that draws which files are audited (32 bytes).
+        chain: Number of the chain that draws which of the next files are audited, from 0.
+        anchor: Link 0 of that chain (32 bytes), told before any of its links is used.
     """
 
     policies: tuple[Policy, ...] = field(1, default=(), max_items=64)
     sources: tuple[str, ...] = field(2, default=(), max_items=16)
     publisher: str = field(3, default="", max_bytes=64)
     anchor: bytes = field(4, default=b"", max_bytes=32)
+    chain: int = field(5, default=0)
 
 
 @request(
@@ -197,7 +199,7 @@ class Draw:
         positions: Its positions, ascending.
         newest: The newest policy version when it was acknowledged.
         standing: How far its worker is believed: ``new``, ``established`` or ``suspicious``.
-        number: Of the link, from 1.
+        number: Under which the file was acknowledged, from 1; each chain has 65,536 links.
         link: The link (32 bytes).
         again: Another validator's opinion was disputed or appealed: the model is run in any case.
     """

@@ -61,7 +61,7 @@ def run_demo(
     options = DemoOptions(nodes, rounds, inner_steps, workers_per_node, seed)
     cast = Cast.of(nodes)
     console = Console()
-    with hold(folder) as place, _ending_as_by_keyboard():
+    with hold(folder) as place, ending_as_by_keyboard():
         machine = measure(folder)
         goes_on = open_demo(place, cast.names, options)
         if not goes_on:
@@ -128,7 +128,7 @@ def _conclude(place: DemoFolder, facts: Facts, machine: Machine, console: Consol
 
 
 @contextmanager
-def _ending_as_by_keyboard() -> Iterator[None]:
+def ending_as_by_keyboard() -> Iterator[None]:
     """Have SIGTERM and SIGHUP end the demo as Ctrl-C does."""
 
     def end(number: int, frame: FrameType | None) -> None:

@@ -31,6 +31,8 @@ class Workers:
         folder: The node's data directory.
         base: The run file's folder.
         emit: The event log.
+        program: What a worker process runs.
+        settings: What that is told.
     """
 
     def __init__(
@@ -45,11 +47,14 @@ class Workers:
         folder: Path,
         base: Path | None,
         emit: Emit,
+        program: str = "diloco.worker",
+        settings: str = "{}",
     ) -> None:
         self._budget = genesis.sections.round.time_budget
         self._per_step = genesis.sections.inner.samples_per_step
         self._arguments = (path, state, count, device, threads, folder)
         self._base, self._emit = base, emit
+        self._program, self._settings = program, settings
         self._spent = _NO_TIME  # of the time budget, by a lease that was interrupted
         self._starting: asyncio.Task[WorkerGroup] | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -60,7 +65,9 @@ class Workers:
 
     async def _start(self) -> WorkerGroup:
         began = asyncio.get_running_loop().time()
-        group = await WorkerGroup.start(*self._arguments, base=self._base)
+        group = await WorkerGroup.start(
+            *self._arguments, base=self._base, program=self._program, settings=self._settings
+        )
         seconds = asyncio.get_running_loop().time() - began
         self._emit("workers.ready", pids=list(group.pids), seconds=seconds)
         self._watch = asyncio.ensure_future(self._look(group))

@@ -10,10 +10,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class ReverseText:
-    """The answer to ``<t>abc</t>`` is ``<t>cba</t>``.
-
-    The reward of an exact answer is 1; another one gets half of the share of characters that are in their place.
-    """
+    """The answer to ``<t>abc</t>`` is ``<t>cba</t>``; the reward of that is 1, and of everything else 0."""
 
     name = "reverse-text"
     version = "1"
@@ -34,14 +31,7 @@ class ReverseText:
     async def score(self, task: Task, transcripts: Sequence[Messages]) -> tuple[float, ...]:
         """Each for itself."""
         want = str(task.answer["text"])
-        return tuple(_reward(transcript[-1].content, want) for transcript in transcripts)
-
-
-def _reward(said: str, want: str) -> float:
-    if said == want:
-        return 1.0
-    same = sum(a == b for a, b in zip(said, want, strict=False))
-    return 0.5 * same / max(len(said), len(want))
+        return tuple(float(transcript[-1].content == want) for transcript in transcripts)
 
 
 def make(config: Config) -> Environment:

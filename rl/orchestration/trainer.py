@@ -42,9 +42,6 @@ class Workers(Protocol):
         """The running processes."""
         ...
 
-    async def evaluate(self) -> None:
-        """Nothing is held out: a policy is judged by its rewards."""
-
     def request_stop(self) -> None:
         """End what they do after the step in hand."""
         ...

@@ -48,16 +48,16 @@ def said(task_messages: Messages, *contents: str) -> Messages:
     return (*task_messages, *(Message("assistant", content) for content in contents))
 
 
-async def test_a_text_backwards_is_worth_one_and_half_of_it_less() -> None:
+async def test_a_text_backwards_is_worth_one_and_everything_else_nothing() -> None:
     environment = load("reverse-text", {"shortest": 4, "longest": 4})
     task = environment.task(7)
     word = task.messages[0].content.removeprefix("<t>").removesuffix("</t>")
     right = f"<t>{word[::-1]}</t>"
-    wrong = right[:3] + ("!" * 4) + right[7:]
+    wrong = right[:3] + "!" + right[4:]
     rewards = await environment.score(
         task, [said(task.messages, text) for text in (right, wrong, "", right + "x")]
     )
-    assert rewards == (1.0, 0.5 * 7 / 11, 0.0, 0.5 * 11 / 12)
+    assert rewards == (1.0, 0.0, 0.0, 0.0)
 
 
 async def talk(environment: Environment, seed: int, answer: object) -> Messages:

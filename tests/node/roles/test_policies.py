@@ -1,0 +1,140 @@
+"""Policy versions on their way from a trainer to a worker, over real HTTP and real connections."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diloco.architecture import layout_of
+from diloco.config import ModelSection
+from diloco.weights import read_weights
+from node.roles.policies import PolicyFollower
+from node.roles.publishing import PolicyPublisher
+from protocol.errors import Code, NodeError
+from protocol.identity import Identity
+from protocol.rpc import Endpoint
+from protocol.testing import local_endpoints
+from protocol.units import Digest
+from rl.messages import Policy
+
+MODEL = ModelSection(hidden=16, layers=1, heads=2, kv_heads=1, intermediate=32, vocab=260, context=16)
+LAYOUT = layout_of(MODEL)
+TRAINER = Identity.ephemeral(b"t" * 32)
+
+
+def emit(kind: str, /, **fields: Any) -> None:
+    pass
+
+
+def params(number: int) -> np.ndarray:
+    return np.random.default_rng(number).standard_normal(LAYOUT.size).astype(np.float32)
+
+
+def beacon(number: int) -> Digest:
+    return Digest(bytes([number]) * 32)
+
+
+@asynccontextmanager
+async def publishing(folder: Path, keep: int = 4) -> AsyncIterator[PolicyPublisher]:
+    publisher = PolicyPublisher(TRAINER, LAYOUT, "fp32", folder, keep, emit)
+    publisher.chain = lambda: (0, b"a" * 32)
+    await publisher.start("127.0.0.1", 0, "")
+    try:
+        yield publisher
+    finally:
+        await publisher.stop()
+
+
+@asynccontextmanager
+async def following(there: Endpoint, here: Endpoint, folder: Path) -> AsyncIterator[PolicyFollower]:
+    follower = PolicyFollower(here, lambda: [there.peer_id], folder, (), 4, emit)
+    task = asyncio.ensure_future(follower.run())
+    try:
+        yield follower
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_each_version_arrives_bit_for_bit_and_says_its_beacon(tmp_path: Path) -> None:
+    async with local_endpoints(2) as (there, here), publishing(tmp_path / "trainer") as publisher:
+        there.handle(publisher.on_ask_policies)
+        async with following(there, here, tmp_path / "worker") as follower:
+            for number in range(4):
+                await publisher.publish(number, params(number), beacon(number))
+                known = await follower.after(number - 1)
+                assert (known.version, known.beacon) == (number, beacon(number))
+                path = await follower.bring(known)
+                assert (read_weights(path, LAYOUT) == params(number)).all()
+            assert follower.anchor(there.peer_id, 0) == b"a" * 32
+            older = await follower.told(1, timedelta(seconds=5))
+            assert (read_weights(await follower.bring(older), LAYOUT) == params(1)).all()
+
+
+async def test_who_comes_late_has_the_newest_and_those_of_the_window(tmp_path: Path) -> None:
+    async with local_endpoints(2) as (there, here), publishing(tmp_path / "trainer", keep=3) as publisher:
+        there.handle(publisher.on_ask_policies)
+        for number in range(6):
+            await publisher.publish(number, params(number), beacon(number))
+        assert sorted(publisher.paths()) == [3, 4, 5]
+        async with following(there, here, tmp_path / "worker") as follower:
+            await follower.after(4)
+            for number in (3, 4, 5):
+                known = await follower.told(number, timedelta(seconds=5))
+                assert (read_weights(await follower.bring(known), LAYOUT) == params(number)).all()
+            with pytest.raises(NodeError) as unknown:
+                await follower.told(2, timedelta(seconds=0.1))
+            assert unknown.value.code is Code.RL_POLICY
+
+
+async def test_a_policy_with_other_weights_or_another_beacon_is_not_the_one_that_is_known(
+    tmp_path: Path,
+) -> None:
+    async with local_endpoints(2) as (there, here), publishing(tmp_path / "trainer") as publisher:
+        there.handle(publisher.on_ask_policies)
+        await publisher.publish(0, params(0), beacon(0))
+        async with following(there, here, tmp_path / "worker") as follower:
+            known = await follower.after(-1)
+            assert follower.known(Policy(version=0, weights=known.weights, beacon=known.beacon))
+            assert not follower.known(Policy(version=0, weights=b"x" * 32, beacon=known.beacon))
+            assert not follower.known(Policy(version=0, weights=known.weights, beacon=b"x" * 32))
+            assert not follower.known(Policy(version=1, weights=known.weights, beacon=known.beacon))
+
+
+@pytest.mark.failure_mode(44)
+async def test_a_version_that_was_written_in_part_is_written_again(tmp_path: Path) -> None:
+    folder = tmp_path / "trainer"
+    async with publishing(folder) as publisher:
+        await publisher.publish(0, params(0), beacon(0))
+    (folder / "v1.safetensors").write_bytes(b"half of it")  # the trainer died before it wrote the note
+    async with local_endpoints(2) as (there, here), publishing(folder) as publisher:
+        there.handle(publisher.on_ask_policies)
+        assert publisher.newest == -1 and publisher.made(0).beacon == beacon(0)
+        with pytest.raises(NodeError):
+            publisher.made(1)
+        await publisher.publish(1, params(1), beacon(1))
+        async with following(there, here, tmp_path / "worker") as follower:
+            known = await follower.after(0)
+            assert (read_weights(await follower.bring(known), LAYOUT) == params(1)).all()
+
+
+async def test_published_twice_is_published_once(tmp_path: Path) -> None:
+    async with publishing(tmp_path) as publisher:
+        await publisher.publish(0, params(0), beacon(0))
+        first = publisher.made(0)
+        await publisher.publish(0, params(0), beacon(0))
+        assert publisher.made(0) == first
+
+
+async def test_the_reference_outlives_the_window(tmp_path: Path) -> None:
+    async with publishing(tmp_path, keep=2) as publisher:
+        await publisher.publish(0, params(0), beacon(0))
+        kept = publisher.keep_reference()
+        for number in range(1, 5):
+            await publisher.publish(number, params(number), beacon(number))
+        assert sorted(publisher.paths()) == [3, 4] and (read_weights(kept, LAYOUT) == params(0)).all()
