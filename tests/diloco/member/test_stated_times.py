@@ -159,7 +159,9 @@ def test_a_member_that_lives_and_never_gets_ready_is_left_out_after_one_deadline
     values = {certified.value.round: certified.value for certified in others[0].member.ledger.after(0, -1)}
     for number, wait in enumerate(waits, start=1):
         led = slow.host.peer_id in values[number].failed_leaders  # a draw: its attempt ends by its timer
-        assert wait <= deadline + 2 + led * (attempt + deadline), "nobody waits longer for it than one deadline"
+        assert wait <= deadline + 2 + led * (attempt + deadline), (
+            "nobody waits longer for it than one deadline"
+        )
     assert min(waits) <= 4.5, "nor at all in the round after it was dropped from the electorate"
     crowd.check_equal()
 

@@ -61,7 +61,7 @@ def test_one_that_learns_past_the_bounds_goes_back_and_learns_slower() -> None:
 
 
 def test_one_that_never_gets_there_is_given_up_with_a_sentence() -> None:
-    with pytest.raises(NodeError, match="10 steps.*2%.*20%") as caught:
+    with pytest.raises(NodeError, match=r"10 steps.*2%.*20%") as caught:
         warm_start(MODEL, ENVIRONMENT, RENDERER, 1, replace(PLAN, most=10))
     assert caught.value.code is Code.TRN_MODEL
     narrow = MODEL.model_copy(update={"context": 10})
