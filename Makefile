@@ -16,7 +16,7 @@ SEED ?=
 # One benchmark (`codec_int8`) or one area (`codec`).
 ONLY ?=
 
-.PHONY: help setup demo test check bench eval-toploc sim soak fuzz rows docs format wheel clean
+.PHONY: help setup demo demo-rl test check bench eval-toploc sim soak fuzz rows docs format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -37,6 +37,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup ## Train a small model with a swarm of nodes on this machine (5 minutes)
 	$(BIN)/intellect-node demo $(ARGS)
+
+demo-rl: setup ## Reinforcement learning with strangers, one of whom cheats (5 minutes)
+	$(BIN)/intellect-node demo --rl $(ARGS)
 
 test: setup ## Run the tests
 	@$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadfile $(ARGS) || { \

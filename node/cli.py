@@ -492,7 +492,7 @@ def demo(
     rl: Annotated[
         bool, typer.Option("--rl", help="Reinforcement learning instead: one of three workers cheats.")
     ] = False,
-    steps: Annotated[int, typer.Option("--steps", min=1, max=1000, help="With --rl: steps to train.")] = 40,
+    steps: Annotated[int, typer.Option("--steps", min=1, max=1000, help="With --rl: steps to train.")] = 48,
 ) -> int:
     """Train a small model with a swarm on this machine: one node joins, one is killed, one leaves."""
     if rl:

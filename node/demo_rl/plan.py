@@ -12,7 +12,7 @@ NODES = (TRAINER, VALIDATOR, *HONEST, CHEAT)
 CHEAT_FROM = 5
 """The cheat joins once there is this policy version: then there is one that is four versions older."""
 
-GROUPS, GROUP_SIZE, WINDOW, LONGEST = 16, 8, 2, 6
+GROUPS, GROUP_SIZE, WINDOW, LONGEST = 16, 8, 2, 4
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ seed = {options.seed}
 rounds = {options.steps}
 
 [model]
-hidden = 128
+hidden = 160
 layers = 4
 heads = 4
-kv_heads = 4
-intermediate = 512
+kv_heads = 2
+intermediate = 448
 vocab = 260
 context = 64
 weights = "{weights.name}"
@@ -65,7 +65,7 @@ source = "none"
 [inner]
 lr = 5e-4
 batch = {GROUPS}
-warmup_steps = 3
+warmup_steps = 5
 schedule = "constant"
 weight_decay = 0.0
 
@@ -79,10 +79,10 @@ momentum = 0.0
 
 [rl]
 environment = "reverse-text"
-config = {{ shortest = 3, longest = {LONGEST} }}
+config = {{ shortest = 2, longest = {LONGEST} }}
 group_size = {GROUP_SIZE}
 window = {WINDOW}
-max_tokens = 20
+max_tokens = 12
 twice = 0.0
 patience = "60 s"
 validators = ["{validator}"]

@@ -16,9 +16,6 @@ from rl.environments.registry import load as load_environment
 from rl.environments.transcript import Renderer
 from rl.training.warmstart import Evaluation, Plan, warm_start
 
-LEAST_SOLVED = 0.1
-"""Share of tasks that the warm start solves at least: where fewer are, most groups of rollouts have no winner."""
-
 
 def main(run_file: Path, to: Path) -> int:
     """Train until a few tasks in a hundred are solved, and write the weights."""
@@ -34,7 +31,7 @@ def main(run_file: Path, to: Path) -> int:
 
     started = warm_start(
         model, load_environment(runfile.rl.environment, runfile.rl.config), renderer, runfile.run.seed,
-        Plan(low=LEAST_SOLVED, temperature=runfile.rl.temperature), threads=1, told=told,
+        Plan(temperature=runfile.rl.temperature), threads=1, told=told,
     )  # fmt: skip
     write_weights(to, layout_of(model), started.params)
     print(

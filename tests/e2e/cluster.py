@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ from typing import Any
 
 import psutil
 
+from diloco.architecture import initial_parameters, layout_of
+from diloco.config import ModelSection
+from diloco.weights import write_weights
 from node import eventlog
 from node.children import child_environment, start_child
 from node.eventlog import Event, Tail
@@ -40,6 +44,7 @@ kv_heads = 1
 intermediate = 32
 vocab = 280
 context = 16
+weights = "first.safetensors"
 [data]
 source = "text"
 paths = ["text"]
@@ -284,6 +289,7 @@ class Cluster:
         self.temporary.mkdir()
         self.nodes: dict[str, Daemon] = {}
         write_text(folder)
+        write_first_weights(folder)
 
     def add(self, name: str, *, workers: int = 1, run: str = RUN, folder: Path | None = None) -> Daemon:
         """A node with a run file of its own; `folder` is for a run file that lies elsewhere."""
@@ -341,6 +347,12 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         yield made
     finally:
         made.end()
+
+
+def write_first_weights(folder: Path) -> None:
+    """The weights that the run begins with, in the folder of its run file."""
+    model = ModelSection.model_validate(tomllib.loads(RUN)["model"])
+    write_weights(folder / model.weights, layout_of(model), initial_parameters(model, 7))
 
 
 def settings(text: str, changes: Mapping[str, str]) -> str:

@@ -60,7 +60,9 @@ def test_members_with_one_and_two_workers_have_equal_bits_in_every_round(swarm: 
 @pytest.mark.failure_mode(6)
 def test_a_fourth_joins_a_running_swarm_by_the_address_of_another_than_the_founder(swarm: Cluster) -> None:
     dee = swarm["dee"]
-    assert dee.wait("corpus.fetching")["files"] > 0, "it had no copy of the text"
+    assert dee.wait("corpus.fetching")["files"] == 11, (
+        "it had no copy of the ten texts, nor of the first weights"
+    )
     state = dee.wait("state.downloaded")
     assert set(state["holders"]) <= {swarm[name].peer for name in FIRST}
     (same,) = [event for event in swarm["ada"].of("apply") if event["round"] == state["round"]]

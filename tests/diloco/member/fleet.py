@@ -22,6 +22,7 @@ from diloco.config import (
     RunSections,
 )
 from diloco.creation import grid_of, initial_state
+from diloco.data.corpus import Corpus
 from diloco.digest import state_digest
 from diloco.genesis import CorpusFile, Genesis
 from diloco.layout import Grid
@@ -232,8 +233,9 @@ class Post:
             ],
             admission=admit(OPERATOR, genesis.run_id, admission),
             emit=self.emit,
+            corpus=self.fleet.corpus,
         )
-        self.state = initial_state(genesis)
+        self.state = initial_state(genesis, self.fleet.corpus)
         self.trainer = ScriptedTrainer(self.number, self.state, self.fleet.gradient, self.fleet.step)
         self.trainer.trained = self.trained
         self.fleet.prepare(self)
@@ -340,6 +342,7 @@ class Fleet:
         self.knows: Callable[[Post, Post], bool] = lambda a, b: True
         self.cut: Callable[[Post, Post], bool] = lambda a, b: False
         self.prepare: Callable[[Post], None] = lambda post: None
+        self.corpus: Corpus | None = None
         self.dying: list[asyncio.Future[None]] = []
 
     def by(self, peer: str) -> Post:
