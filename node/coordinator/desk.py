@@ -117,6 +117,7 @@ class Desk:
             self._collecting.cancel()
             with suppress(asyncio.CancelledError):
                 await self._collecting
+        self.service.release()
         await asyncio.to_thread(self._web.stop)
         await asyncio.to_thread(self.service.end)
 
