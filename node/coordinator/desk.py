@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from diloco.genesis import Genesis
 from diloco.member.setting import Emit
@@ -15,6 +16,7 @@ from node.coordinator.collecting import Collecting
 from node.coordinator.service import Service
 from node.coordinator.store import Store, database_url
 from node.coordinator.web import Web
+from node.coordinator.webhooks import FILE, Webhooks, load_hooks
 from node.network import Network
 from node.reporting import Reporting
 from protocol.errors import Code, NodeError
@@ -74,8 +76,16 @@ class Desk:
             self.actions = Actions(
                 self.service, load_token(home), across(asyncio.get_running_loop(), carry_out)
             )
-        self._web = Web(make_app(self.service, self.actions, public=options.public), options.listen)
+        self._webhooks = Webhooks(self.service, load_hooks(home / FILE), self._not_told)
+        app = make_app(
+            self.service, self.actions, public=options.public, beside=(self._webhooks.run,)
+        )  # fmt: skip
+        self._web = Web(app, options.listen)
         self._collecting: asyncio.Task[None] | None = None
+
+    def _not_told(self, url: str, why: str) -> None:
+        """A webhook did not take an alert; its address may hold secrets, so only its host is written."""
+        self._emit("webhook.failed", host=urlsplit(url).hostname or "", reason=why)
 
     async def open(self) -> str:
         """Read what is stored, begin to serve; the address to open in a browser.
@@ -107,6 +117,7 @@ class Desk:
             self._collecting.cancel()
             with suppress(asyncio.CancelledError):
                 await self._collecting
+        self.service.release()
         await asyncio.to_thread(self._web.stop)
         await asyncio.to_thread(self.service.end)
 

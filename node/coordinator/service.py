@@ -140,10 +140,19 @@ class Service:
             self._begun = True
         self.recorder.start()
 
+    def release(self) -> None:
+        """End all subscriptions, so that nobody's stream holds up the end of the server. Any thread may call it."""
+
+        def let_go() -> None:
+            for subscription in tuple(self._subscribers):
+                subscription.give(None)
+
+        with self._guard:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(let_go)
+
     def end(self) -> None:
         """Write what waits and let the database go."""
-        for subscription in tuple(self._subscribers):
-            subscription.give(None)
         self.recorder.stop()
         self.store.close()
 

@@ -321,14 +321,14 @@ class Store:
 
     def round(self, number: int) -> dict[str, Any] | None:
         """A decided round, as ``view.plain`` gives it."""
-        body = self._scalar(sql.select(tables.rounds.c.body).where(tables.rounds.c.round == number))
+        body = self._scalar(sql.select(tables.time_lines.c.body).where(tables.time_lines.c.round == number))
         return None if body is None else dict(json.loads(body))
 
     def rounds(self, limit: int, before: int | None = None) -> list[dict[str, Any]]:
         """Decided rounds, newest first."""
-        where = [] if before is None else [tables.rounds.c.round < before]
-        statement = sql.select(tables.rounds.c.body).where(*where)
-        rows = self._rows(statement.order_by(tables.rounds.c.round.desc()).limit(limit))
+        where = [] if before is None else [tables.time_lines.c.round < before]
+        statement = sql.select(tables.time_lines.c.body).where(*where)
+        rows = self._rows(statement.order_by(tables.time_lines.c.round.desc()).limit(limit))
         return [json.loads(body) for (body,) in rows]
 
     def series(self, points: int, first: int = 0, last: int | None = None) -> list[Point]:
@@ -522,11 +522,9 @@ def _admit(connection: Connection, fact: Admitted) -> None:
 
 
 def _keep_rounds(connection: Connection, rounds: Iterable[Round]) -> None:
-    rows = [
-        {
-            **asdict(point(entry)),
-            "body": json.dumps(plain(entry), separators=(",", ":")),
-        }
-        for entry in rounds
-    ]  # fmt: skip
-    connection.execute(_upsert(connection, tables.rounds, ["round"], rows))
+    points = [asdict(point(entry)) for entry in rounds]
+    bodies = [
+        {"round": entry.round, "body": json.dumps(plain(entry), separators=(",", ":"))} for entry in rounds
+    ]
+    connection.execute(_upsert(connection, tables.rounds, ["round"], points))
+    connection.execute(_upsert(connection, tables.time_lines, ["round"], bodies))

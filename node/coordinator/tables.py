@@ -42,6 +42,13 @@ rounds = sql.Table(
     sql.Column("loss", sql.Float(53), nullable=True),
     sql.Column("validation", sql.Float(53), nullable=True),
     sql.Column("speed", sql.Float(53), nullable=True),
+)
+
+# Apart from the numbers, so that a chart over all rounds reads little.
+time_lines = sql.Table(
+    "time_lines",
+    metadata,
+    sql.Column("round", _number, primary_key=True, autoincrement=False),
     sql.Column("body", sql.Text, nullable=False),
 )
 

@@ -1,6 +1,7 @@
 """The application: /api/v1 over a service, and its operator's actions."""
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
@@ -72,6 +73,7 @@ def make_app(
     public: bool = True,
     buckets: Buckets | None = None,
     more: Callable[[FastAPI], None] = lambda app: None,
+    beside: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (),
 ) -> FastAPI:
     """The application over a service; it runs the service for as long as it lives.
 
@@ -81,18 +83,18 @@ def make_app(
         public: Whether reading needs no token.
         buckets: How often a client may ask.
         more: Adds routes before the application starts.
+        beside: What else runs in its loop for as long as it lives.
     """
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        import asyncio
-
-        running = asyncio.ensure_future(service.run())
+        running = [asyncio.ensure_future(each()) for each in (service.run, *beside)]
         try:
             yield
         finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
 
     app = FastAPI(
         title="intellect-node coordinator", version="1", lifespan=life, docs_url=None, redoc_url=None,

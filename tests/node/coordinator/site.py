@@ -65,6 +65,7 @@ def site(url: str, folder: Path, **options: Any) -> Iterator[Site]:
     try:
         yield found
     finally:
+        service.release()
         server.should_exit = True
         thread.join(PATIENCE)
         service.end()

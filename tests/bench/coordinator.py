@@ -1,0 +1,185 @@
+"""The coordinator of 256 members: a day replayed, admissions, the API with 10 viewers, processor time.
+
+Rounds of five minutes, as over the internet: a day is 288 of them, and each member tells ten events in each. The day is
+made of rounds as tests have them. The server is the real one, in this process, with 10 clients that hold the stream of
+changes while the day's last rounds are learned at 100 times their pace. 10,000 rounds of history are in its database.
+"""
+
+import resource
+import secrets
+import statistics
+import tempfile
+import threading
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+
+from diloco.member.admission import seats
+from diloco.member.setting import rules_of
+from node.coordinator import tables
+from node.coordinator.api.answers import as_json
+from node.coordinator.facts import Decided, Fact
+from node.coordinator.fold import replay
+from node.coordinator.store import point
+from node.coordinator.view import plain
+from node.roles.coordinator import Coordinator
+from protocol.identity import Identity
+from tests.bench.measurement import Measurement
+from tests.diloco.member.fleet import OPERATOR, tiny_genesis
+from tests.node.coordinator.sample import history, one_round
+from tests.node.coordinator.site import Site, site
+
+MEMBERS = 256
+ROUNDS = 288
+HISTORY = 10_000
+VIEWERS = 10
+ASKED = 120
+ADMITTED = 500
+_DAY = 86_400.0
+
+
+def run() -> Measurement:
+    """Measure; takes about three minutes."""
+    figures = {"admissions_per_minute": admissions(), **replayed()}
+    with tempfile.TemporaryDirectory() as folder:
+        figures |= served(Path(folder))
+    return Measurement(figures=figures)
+
+
+def replayed() -> dict[str, float]:
+    """How much faster than it happened a day is folded."""
+    facts = history(24, MEMBERS)
+    began = time.perf_counter()
+    replay(facts)
+    seconds = time.perf_counter() - began
+    day = seconds * ROUNDS / 24
+    return {"facts_per_s": len(facts) / seconds, "replay_of_a_day_times_faster": _DAY / day}
+
+
+def admissions() -> float:
+    """Admissions by invitation a minute, each signed and each kept on disk."""
+    genesis = tiny_genesis()
+    sections = genesis.sections.model_copy(
+        update={"admission": genesis.sections.admission.model_copy(update={"policy": "invite"})}
+    )
+    genesis = genesis.model_copy(update={"sections": sections})
+    rules = rules_of(genesis, seats(genesis.run_id, genesis.operator))
+    network = SimpleNamespace(banned=frozenset(), members={}, newcomers={}, me=OPERATOR.peer_id, roles=())
+    with tempfile.TemporaryDirectory() as folder:
+        office = Coordinator(
+            OPERATOR, genesis, rules, network, lambda: None, lambda kind, **fields: None, time.time,  # type: ignore[arg-type]
+            Path(folder) / "invited.json",
+        )  # fmt: skip
+        _, token = office.tokens.make(time.time(), uses=ADMITTED, seconds=3600)
+        peers = [Identity.ephemeral(secrets.token_bytes(32)).peer_id for _ in range(ADMITTED)]
+        began = time.perf_counter()
+        for peer in peers:
+            office.admit(peer, ("trainer",), b"", token)
+        return 60 * ADMITTED / (time.perf_counter() - began)
+
+
+def served(folder: Path) -> dict[str, float]:
+    """What the API takes with a long history, viewers, and changes that come."""
+    with site(f"sqlite:///{folder / 'c.sqlite'}", folder) as here:
+        here.learn(history(3, MEMBERS))
+        fill(here)
+        stop = threading.Event()
+        viewers = [threading.Thread(target=view, args=(here, stop), daemon=True) for _ in range(VIEWERS)]
+        for viewer in viewers:
+            viewer.start()
+        times: dict[str, list[float]] = {}
+        feeding = threading.Thread(target=feed, args=(here, stop), daemon=True)
+        before, began = processor(), time.perf_counter()
+        feeding.start()
+        with here.client() as client:
+            for number in range(ASKED):
+                for path in (
+                    "snapshot",
+                    "rounds?limit=5",
+                    "members?limit=50",
+                    "series",
+                    "credits",
+                    "verdict",
+                ):
+                    asked = time.perf_counter()
+                    assert client.get(f"/api/v1/{path}").status_code == 200
+                    times.setdefault(path, []).append(time.perf_counter() - asked)
+                time.sleep(0.02 if number else 0)
+        spent, lasted = processor() - before, time.perf_counter() - began
+        stop.set()
+    slowest = max(statistics.quantiles(each, n=100)[98] for each in times.values())
+    first = statistics.median(times["snapshot"])
+    return {
+        "api_p99_ms": 1000 * slowest, "snapshot_median_ms": 1000 * first,
+        "process_cores_while_asked_without_pause": spent / lasted,
+    } | quiet(folder)  # fmt: skip
+
+
+def quiet(folder: Path) -> dict[str, float]:
+    """The share of a core with 10 viewers, while a round of five minutes is learned in 30 s."""
+    with site(f"sqlite:///{folder / 'c.sqlite'}", folder) as here:
+        stop = threading.Event()
+        for _ in range(VIEWERS):
+            threading.Thread(target=view, args=(here, stop), daemon=True).start()
+        time.sleep(1)
+        facts = shifted(HISTORY + 500)
+        before, began = processor(), time.perf_counter()
+        for place in range(60):
+            for fact in facts[place * len(facts) // 60 : (place + 1) * len(facts) // 60]:
+                here.service.take(fact)
+            time.sleep(0.5)
+        spent, lasted = processor() - before, time.perf_counter() - began
+        stop.set()
+    return {"percent_of_a_core_at_10_times_the_pace": 100 * spent / lasted}
+
+
+def shifted(number: int) -> list[Fact]:
+    """A round's facts, whatever its number."""
+    return list(one_round(number, MEMBERS))
+
+
+def fill(here: Site) -> None:
+    """10,000 rounds of history in the database; of each body only the number differs, so it is encoded once."""
+    made = replace(replay(history(2, MEMBERS)).rounds["1"], round=-1)
+    body, values = as_json(plain(made)), asdict(point(made))
+    with here.service.store._engine.begin() as connection:
+        for table in (tables.rounds, tables.time_lines):
+            connection.execute(table.delete())
+        for number in range(HISTORY):
+            text = body.replace('"round":-1', f'"round":{number}', 1)
+            connection.execute(tables.rounds.insert(), {**values, "round": number})
+            connection.execute(tables.time_lines.insert(), {"round": number, "body": text})
+
+
+def view(here: Site, stop: threading.Event) -> None:
+    """One viewer: it holds the stream and reads all of it."""
+    with here.client() as client, client.stream("GET", "/api/v1/deltas") as stream:
+        try:
+            for _ in stream.iter_bytes():
+                if stop.is_set():
+                    return
+        except httpx.HTTPError:
+            return
+
+
+def feed(here: Site, stop: threading.Event) -> None:
+    """Rounds of five minutes, learned in three seconds each."""
+    number = 3
+    while not stop.is_set():
+        facts = list(one_round(number, MEMBERS))
+        for place in range(30):
+            for fact in facts[place * len(facts) // 30 : (place + 1) * len(facts) // 30]:
+                here.service.take(fact)
+            if stop.wait(0.1):
+                return
+        assert isinstance(facts[-2 * MEMBERS - 1], Decided)
+        number += 1
+
+
+def processor() -> float:
+    """Processor seconds of this process so far."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
