@@ -87,8 +87,6 @@ async def test_two_ranks_train_on_one_list_and_compute_what_one_rank_does(tmp_pa
         with pytest.raises(NodeError) as caught:
             await pair.group.train({**work, "policies": []}, 1)
         assert caught.value.code is Code.RL_POLICY
-        again = await pair.group.train(work, 2)
-        assert again.finite and again.steps == 2, "the next round has workers again"
     finally:
         await pair.group.stop()
 
