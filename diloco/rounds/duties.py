@@ -50,7 +50,7 @@ def speak(state: State, now: float) -> Step:
     """Rule 2: say Ready once the state is there and the lease is trained, and again for every new attempt."""
     if state.base is None or not _has_something_to_say(state):
         return state, []
-    if state.value.paused and state.promised < 0:  # the time that it waited is nobody's delay
+    if state.value.paused and state.said < 0:  # the time that it waited is nobody's delay
         state = replace(state, began=now, arrivals=dict.fromkeys(state.arrivals, 0.0))
     attempt = max(state.promised, state.recovered + 1 if state.recovered >= 0 else 0)
     if state.promised < 0:
@@ -105,10 +105,9 @@ def _nonce(state: State, round_number: int) -> bytes:
 def follow(state: State, now: float) -> Step:
     """Rule 8: Readys of higher attempts from a third of the voters move a member at once. Rule 12: another base."""
     here = state.of_voters()
-    if state.said >= 0:
-        higher = sorted(ready.attempt for ready in here.values() if ready.attempt > state.promised)
-        if higher and 3 * len(higher) >= len(state.value.electorate):
-            return adopt_and_speak(state, higher[-1], now)
+    higher = sorted(ready.attempt for ready in here.values() if ready.attempt > state.attempt)
+    if higher and 3 * len(higher) >= len(state.value.electorate):
+        return adopt_and_speak(state, higher[-1], now)
     base = roster.base_of(state.value, here)
     if base is not None and state.base is not None and base != state.base and state.resynced != base:
         return replace(state, resynced=base), [Resync(base)]
@@ -160,34 +159,37 @@ def vote(state: State, now: float) -> Step:
 
 
 def lead(state: State, now: float) -> Step:
-    """Rules 3 and 4: what the leader of the current attempt does."""
-    attempt = state.promised
-    if state.said != attempt or attempt < 0 or state.leader(attempt) != state.me or state.proposed >= attempt:
+    """Rules 3 and 4: what the leader of the current attempt does. It need not be ready itself (rule 13)."""
+    attempt = state.attempt
+    if state.leader(attempt) != state.me or state.proposed >= attempt or attempt in state.passed:
         return state, []
-    if attempt in state.passed:
-        return state, []
-    if not state.votes_here or attempt <= state.recovered:
-        return give_up(state, attempt, "restarted or without its vote record")
     here = {peer: ready for peer, ready in state.of_voters().items() if ready.attempt == attempt}
-    if state.me not in here:  # its own Ready is on its way to itself
+    if state.said == attempt and state.me not in here:  # its own Ready is on its way to itself
         return state, []
     if not planning.quorum_of(state.value, here, attempt):
         return state, []
     choice = planning.choose(state.rules, state.value, state.tip.digest, here)
-    if choice.kind == "free" and state.is_early(now):
-        return state, []
     listed = state.listed(attempt)
+    if choice.kind == "free" and _waits(state, listed, now):
+        return state, []
+    if not state.votes_here or attempt <= state.recovered:
+        return give_up(state, attempt, "restarted or without its vote record")
     if choice.kind == "torn":
         state, effects = _publish_both(state, listed)
         state, more = give_up(state, attempt, "two values reported for one attempt")
         return state, effects + more
     if choice.kind == "forced":
-        return take_up(state, attempt, choice.value, listed)
-    if state.missing() and (now < state.ready_deadline() or _would_stop(state, listed)):
-        return state, []
+        return take_up(state, attempt, choice.value, listed, now)
     if roster.base_of(state.value, listed) is None:
         return state, []
-    return propose(state, attempt, listed, free=True)
+    return propose(state, attempt, listed, now, free=True)
+
+
+def _waits(state: State, listed: Mapping[str, Ready], now: float) -> bool:
+    """Rule 13: whether a leader that is free to propose waits for Readys yet, its own among them."""
+    if state.is_early(now):
+        return True
+    return bool(state.missing()) and (now < state.ready_deadline() or _would_stop(state, listed))
 
 
 def ask(state: State, now: float) -> Step:
@@ -239,7 +241,7 @@ def _would_stop(state: State, listed: Mapping[str, Ready]) -> bool:
     return not stays and bool(voters - set(listed) - state.gone)
 
 
-def propose(state: State, attempt: int, listed: Mapping[str, Ready], free: bool = False) -> Step:
+def propose(state: State, attempt: int, listed: Mapping[str, Ready], now: float, free: bool = False) -> Step:
     """Say the Readys on which the attempt rests: as many as a message holds, voters first, long ones last."""
     voters = {e.peer for e in state.value.electorate}
     sizes = {peer: len(state.readys[peer].raw) + _FRAMING for peer in listed}
@@ -257,7 +259,10 @@ def propose(state: State, attempt: int, listed: Mapping[str, Ready], free: bool 
     body = Proposal(
         epoch=state.epoch, round=state.round, attempt=attempt, readys=envelopes, evidence=evidence
     )
-    return replace(state, proposed=attempt), [Say(body)]
+    if state.said == attempt:
+        return replace(state, proposed=attempt), [Say(body)]
+    state, effects = moves.adopt(state, attempt, now)  # a restart must not propose again
+    return replace(state, proposed=attempt), [*effects, moves.persist(state), Say(body)]
 
 
 def _evidence(state: State) -> tuple[bytes, ...]:
@@ -269,11 +274,11 @@ def _evidence(state: State) -> tuple[bytes, ...]:
     return tuple(shown)
 
 
-def take_up(state: State, attempt: int, data: bytes, listed: Mapping[str, Ready]) -> Step:
+def take_up(state: State, attempt: int, data: bytes, listed: Mapping[str, Ready], now: float) -> Step:
     """Close the voted value unchanged; without its bytes look for a quorum without that vote, else pass."""
     digest = value_digest(data)
     if digest in state.held:
-        return propose(state, attempt, listed)
+        return propose(state, attempt, listed, now)
     if digest in state.unheld:
         others = {
             peer: ready
@@ -284,7 +289,7 @@ def take_up(state: State, attempt: int, data: bytes, listed: Mapping[str, Ready]
             planning.quorum_of(state.value, others, attempt)
             and roster.base_of(state.value, others) is not None
         ):
-            return propose(state, attempt, others)
+            return propose(state, attempt, others, now)
         return give_up(state, attempt, "bytes lost", digest)
     if digest in state.fetching:
         return state, []

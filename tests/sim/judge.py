@@ -14,7 +14,7 @@ from blake3 import blake3
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Accuse, Commit, Effect, Event, Renew
 from diloco.rounds.state import State
-from diloco.rounds.statements import Close, Ready, Vote
+from diloco.rounds.statements import Close, Proposal, Ready, Vote
 from diloco.rounds.values import Elector, Lease, Value, value_digest
 from protocol.envelope import Sealed
 from tests.sim.disk import state_after
@@ -154,6 +154,8 @@ class Judge:
             self._check_vote(process, body)
         elif kind is Ready:
             self._check_ready(process, body)
+        elif kind is Proposal:
+            self._check_proposal(process, body)
         elif kind is Close:
             key = (process.name, body.epoch, body.round, body.attempt)
             if self.closes.setdefault(key, body.value) != body.value:
@@ -171,6 +173,11 @@ class Judge:
         given = self.votes.setdefault(place, {})
         if given.setdefault(vote.attempt, vote.value) != vote.value:
             raise Broken(f"{process.name} votes for two values in {where}")
+
+    def _check_proposal(self, process: "Process", proposal: Proposal) -> None:
+        kept, where = process.disk.promise, (proposal.epoch, proposal.round, proposal.attempt)
+        if kept is None or (kept.epoch, kept.round, kept.promised) != where:
+            raise Broken(f"{process.name} proposes in {where}, and its disk says {kept}")
 
     def _check_ready(self, process: "Process", ready: Ready) -> None:
         place = (process.name, ready.epoch, ready.round)

@@ -1,13 +1,16 @@
 """Schedules that chance finds seldom: each is steered to one place of the protocol by what its members say."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
+from diloco.rounds.planning import leaders
 from diloco.rounds.statements import Close, Vote
 from protocol.envelope import Sealed
 from tests.sim.judge import Broken, Judge
 from tests.sim.process import Process
-from tests.sim.setting import Shape
+from tests.sim.setting import TIMING, Shape
 from tests.sim.world import World
 
 
@@ -77,3 +80,39 @@ def the_tie_breaker_leaves_while_the_other_trains() -> None:
     leaver.drain()
     if not world.run(until=120.0, when=lambda: leaver.left and other.tip.value.round > 2):
         raise Broken("the one that stays cannot go on")
+
+
+def a_leader_that_lives_is_never_ready() -> None:
+    """Of three voters one lives and is never ready, each in turn: its rounds take one deadline, and one attempt."""
+    floor, voters = 3.0, 3
+    timing = replace(TIMING, floor=timedelta(seconds=floor), attempt=timedelta(seconds=20))
+    for number in range(voters):
+        judge = Judge()
+        world = World(Shape(voters=voters, timing=timing), seed=number, judge=judge)
+        other, stuck = world.processes[number - 1], world.processes[number]
+        stuck.habits.pace, stuck.disturbed = 1e9, float("inf")
+        led = 0
+        while led < 2:
+            tip, began, goal = other.tip, world.now, other.tip.value.round + 1
+            if goal > 60:
+                raise Broken(f"{stuck.name} leads too seldom; this scene shows nothing")
+            leader, *_ = leaders(world.rules, tip.value)
+            led += leader == stuck.name and stuck.name in tip.leases
+            world.run(until=began + 60.0, when=lambda: other.tip is not tip)  # noqa: B023
+            if judge.attempts.get((0, world.start.digest, goal)) or world.now - began > floor + 2.0:
+                raise Broken(f"round {goal}, led by {leader}, took {world.now - began:.1f} s")
+
+
+def the_second_leader_lives_and_is_never_ready() -> None:
+    """Of five voters the first leader is gone, and the second lives and is never ready: attempt 1 decides."""
+    judge = Judge()
+    world = World(Shape(voters=5), seed=1, judge=judge)
+    first, second, *_ = map(world.process, leaders(world.rules, world.start.value))
+    second.habits.pace, second.disturbed = 1e9, float("inf")
+    world.run(until=0.5)
+    first.kill()
+    if not world.run(until=100.0, when=lambda: (0, world.start.digest, 0) in judge.decided):
+        raise Broken("four of five decide nothing")
+    attempt = judge.attempts[0, world.start.digest, 0]
+    if attempt != 1:
+        raise Broken(f"attempt {attempt} decides")

@@ -13,6 +13,8 @@ from tests.sim import scenes
         scenes.the_leader_is_cut_off,
         scenes.the_tie_breaker_leaves_unheard,
         scenes.the_tie_breaker_leaves_while_the_other_trains,
+        scenes.a_leader_that_lives_is_never_ready,
+        scenes.the_second_leader_lives_and_is_never_ready,
     ),
     ids=lambda scene: scene.__name__,
 )

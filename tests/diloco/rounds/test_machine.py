@@ -245,16 +245,35 @@ def test_a_value_with_chunks_that_nobody_gave_is_none() -> None:
             planning.make_value(swarm.rules, state.value, state.tip.digest, plan, 0, chunks)
 
 
-def test_a_leader_that_is_ready_last_and_late_does_not_leave_itself_out() -> None:
-    swarm = Swarm(FIVE[:3], rounds=2)
+def test_a_leader_that_is_not_ready_at_the_deadline_leads_without_a_part_and_keeps_what_it_trained() -> None:
+    swarm = Swarm(FIVE[:3], rounds=3)
     leader = swarm.nodes["anna"].state.leader(0)
-    swarm.train_time = lambda name, r: 30.0 if name == leader else 1.0
+    swarm.train_time = lambda name, r: 20.0 if name == leader else 1.0
     for name in FIVE[:3]:
         swarm.restart(name)
-    swarm.run(when=lambda: swarm.nodes[leader].state.said == 0)
-    assert set(swarm.nodes[leader].state.readys) == set(FIVE[:3])
-    swarm.run(until=swarm.now + 5)
-    (first,) = swarm.nodes[leader].disk.chain[1:2]
+    here = swarm.nodes[leader]
+    swarm.run(when=lambda: here.state.round == 1)
+    assert swarm.now < swarm.timing.floor.total_seconds() + 5
+    first = here.disk.chain[1]
+    assert first.attempt == 0 and [entry.peer for entry in first.value.roster] == sorted(
+        {*FIVE[:3]} - {leader}
+    )
+    swarm.run(until=2000)
+    assert any(leader in [entry.peer for entry in c.value.roster] for c in here.disk.chain[2:])
+    swarm.check()
+
+
+def test_a_leader_that_is_ready_right_after_the_deadline_does_not_leave_itself_out() -> None:
+    swarm = Swarm(FIVE[:3], rounds=2)
+    leader = swarm.nodes["anna"].state.leader(0)
+    late = swarm.timing.floor.total_seconds() + 0.02
+    swarm.train_time = lambda name, r: late if name == leader else 1.0
+    swarm.run(until=0.01)  # ticks come at every half of a second
+    for name in FIVE[:3]:
+        swarm.restart(name)
+    here = swarm.nodes[leader]
+    swarm.run(when=lambda: here.state.round == 1)
+    (first,) = here.disk.chain[1:2]
     assert first.attempt == 0 and leader in [entry.peer for entry in first.value.roster]
 
 
