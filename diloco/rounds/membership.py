@@ -18,7 +18,7 @@ class Membership:
         electorate: Voters.
         stopped: Nobody stays, so the voters are the same as before.
         members: Members without a vote.
-        late: Those of them whose Ready the value does not list; they are dropped if the next one does not either.
+        late: Those of them whose Ready the value is the first not to list; the next that does not drops them.
         ghosts: Newcomers that only follow.
         tie_breaker: The tie-breaker of the electorate.
         present: Who gets something to train on.
@@ -75,9 +75,10 @@ def next_membership(
     elected = {elector.peer for elector in electorate}
     stayers = {elector.peer for elector in electorate if elector.absent == 0}
     staying = {peer for peer in tip.members if peer in listed and peer not in leaving}
-    demoted = voters & will.unseated & set(listed) - leaving
+    demoted = voters & set(listed) - leaving
     members = (staying | demoted | {c.peer for c in ripe}) - elected
-    late = {peer for peer in tip.members if peer not in readys and peer not in will.out} - set(tip.late)
+    punctual = {e.peer for e in tip.electorate if not e.absent} | set(tip.members) - set(tip.late)
+    late = punctual - set(readys) - will.out - elected
     young = [c for c in candidates if c.followed is not None and c.followed < rules.ghost_rounds]
     return Membership(
         electorate=electorate,

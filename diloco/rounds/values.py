@@ -176,7 +176,7 @@ class Value:
         unseated: Peers that lost their seat, by the operator's order or by evidence.
         origin: Digest of the record that began this epoch; in such a record, of the one that began the epoch before.
         begins: This value is itself the beginning of an epoch: a start record or a reset.
-        late: Members without a seat whose Ready this value does not list; they stay for one more round.
+        late: Members without a vote whose Ready this value does not list; they stay for one more round.
         unproven: Members that own no chunk in the next round.
         revoked: Delegations up to this number are revoked.
     """

@@ -53,7 +53,7 @@ class Running:
         self.draining = self.left = False
         self.drain_until = 0.0
         self.crash: Crash | None = None
-        self.disturbed = 0.0
+        self.disturbed = float("-inf")
         self._asked = self._looked = -1.0
         self.started = 0
         self.trained: tuple[Lease, int] | None = None

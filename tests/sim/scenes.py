@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from diloco.rounds.planning import leaders
-from diloco.rounds.statements import Close, Vote
+from diloco.rounds.statements import Close, Proposal, Ready, Vote
 from protocol.envelope import Sealed
 from tests.sim.judge import Broken, Judge
 from tests.sim.process import Process
@@ -116,3 +116,25 @@ def the_second_leader_lives_and_is_never_ready() -> None:
     attempt = judge.attempts[0, world.start.digest, 0]
     if attempt != 1:
         raise Broken(f"attempt {attempt} decides")
+
+
+def a_voter_is_heard_too_late_in_every_other_round() -> None:
+    """Of five voters one is heard too late in two rounds, not in the one between: it loses its vote and no step."""
+    judge = Steering()
+    world = World(Shape(voters=5), seed=1, judge=judge)
+    late = world.process("v00")
+
+    def too_late(process: Process, body: Any) -> None:
+        if process is late and isinstance(body, Ready) and body.round in (2, 4):
+            process.hearers = lambda: set()  # type: ignore[method-assign]
+        elif isinstance(body, Proposal):
+            vars(late).pop("hearers", None)
+
+    judge.before = too_late
+    if not world.run(until=200.0, when=lambda: late.tip.value.round == 8):
+        raise Broken("the run stands still")
+    values = [link.value for link in late.disk.chain[1:]]
+    gave = [value.round for value in values if late.name in {entry.peer for entry in value.roster}]
+    votes = [value.round for value in values if late.name in {e.peer for e in value.electorate}]
+    if gave != [0, 1, 3, 5, 6, 7, 8] or votes != [0, 1, 2, 3, 5, 6, 7, 8]:
+        raise Broken(f"it gave to the rounds {gave}, and had a vote after {votes}")

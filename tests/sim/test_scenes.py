@@ -15,6 +15,7 @@ from tests.sim import scenes
         scenes.the_tie_breaker_leaves_while_the_other_trains,
         scenes.a_leader_that_lives_is_never_ready,
         scenes.the_second_leader_lives_and_is_never_ready,
+        scenes.a_voter_is_heard_too_late_in_every_other_round,
     ),
     ids=lambda scene: scene.__name__,
 )

@@ -214,6 +214,43 @@ def test_a_member_without_a_seat_may_be_late_once_and_keeps_its_lease() -> None:
     assert all(lease.peer != "gerd" for lease in twice.leases)
 
 
+@pytest.mark.parametrize("why", ["beacon", "quorum", "order"])
+def test_a_voter_that_loses_its_vote_while_it_is_absent_for_the_first_time_keeps_its_lease(why: str) -> None:
+    swarm = Swarm(FIVE, rounds=6)
+    state = swarm.nodes["anna"].state
+    tip, digest = state.value, state.tip.digest
+    said = Ready(epoch=0, round=0, attempt=0, base=tip.base, beacon_commitment=b"c" * 32)
+    listed = dict.fromkeys(FIVE[:4], said)
+    if why == "beacon":
+        *others, emil = tip.electorate
+        emil = replace(emil, withheld=1, beacon_commitment=b"e" * 32)
+        tip = replace(tip, electorate=(*others, emil))
+    elif why == "quorum":  # those that stay are none of three
+        tip = replace(tip, tie_breaker="anna")
+        del listed["dora"]
+        for name in ("bert", "carl"):
+            listed[name] = replace(listed[name], leaving=True)
+    else:
+        tip = replace(tip, unseated=("emil",))
+    leased = tip.leases[-1]
+    assert leased.peer == "emil"
+
+    plan = make_plan(swarm.rules, tip, listed)
+    assert plan is not None
+    once = make_value(swarm.rules, tip, digest, plan, 0, ())
+    assert "emil" not in {e.peer for e in once.electorate}
+    assert "emil" in once.members and "emil" in once.late and leased in once.leases
+    again = {e.peer: listed[e.peer] for e in once.electorate}
+    back = make_plan(swarm.rules, once, again | {"emil": replace(said, admission=b"admit emil")})
+    assert back is not None
+    value = make_value(swarm.rules, once, digest, back, 0, ())
+    assert leased in value.leases and not value.late
+    assert ("emil" in {e.peer for e in value.electorate}) == (why != "order")
+    gone = make_plan(swarm.rules, once, again)
+    assert gone is not None
+    assert leased not in make_value(swarm.rules, once, digest, gone, 0, ()).leases
+
+
 @pytest.mark.parametrize("fragments", [2, 3])
 def test_each_round_is_the_slot_of_one_fragment_and_a_slot_opens_after_the_one_before(fragments: int) -> None:
     swarm = Swarm(FIVE, rounds=2 * fragments + 1, seed=fragments, loss=0.1, fragments=fragments)
