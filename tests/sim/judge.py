@@ -176,7 +176,7 @@ class Judge:
 
     def _check_proposal(self, process: "Process", proposal: Proposal) -> None:
         kept, where = process.disk.promise, (proposal.epoch, proposal.round, proposal.attempt)
-        if kept is None or (kept.epoch, kept.round, kept.promised) != where:
+        if kept is None or (kept.epoch, kept.round, kept.promised) < where:
             raise Broken(f"{process.name} proposes in {where}, and its disk says {kept}")
 
     def _check_ready(self, process: "Process", ready: Ready) -> None:
