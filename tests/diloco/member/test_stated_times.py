@@ -154,14 +154,9 @@ def test_a_member_that_lives_and_never_gets_ready_is_left_out_after_one_deadline
     assert slow.host.peer_id in rosters[0]
     assert all(slow.host.peer_id not in rosters[number] for number in range(1, 7))
     assert not slow.of("peer.gone") and not [g for s in others for g in s.of("peer.gone")], "it lives"
-    deadline, attempt = DEFAULTS.ready_floor.total_seconds(), DEFAULTS.attempt.total_seconds()
+    deadline = DEFAULTS.ready_floor.total_seconds()
     waits = [times[number] - times[number - 1] for number in range(1, 7)]
-    values = {certified.value.round: certified.value for certified in others[0].member.ledger.after(0, -1)}
-    for number, wait in enumerate(waits, start=1):
-        led = slow.host.peer_id in values[number].failed_leaders  # a draw: its attempt ends by its timer
-        assert wait <= deadline + 2 + led * (attempt + deadline), (
-            "nobody waits longer for it than one deadline"
-        )
+    assert all(wait <= deadline + 2 for wait in waits), "nobody waits longer for it than one deadline"
     assert min(waits) <= 4.5, "nor at all in the round after it was dropped from the electorate"
     crowd.check_equal()
 
