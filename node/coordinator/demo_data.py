@@ -177,7 +177,7 @@ class DemoRun:
         facts += self._by_the_way(number, at, peers, draw)
         yield from sorted(facts, key=lambda fact: fact.seen_at)
 
-    def history(self, rounds: int, detailed: int = 2) -> Iterator[Fact]:
+    def history(self, rounds: int, detailed: int = 1) -> Iterator[Fact]:
         """The opening and so many rounds; of all but the last few only some members speak."""
         yield from self.opening()
         spoken = max(0, rounds - detailed)
@@ -275,13 +275,14 @@ class DemoRun:
                     seen_at=at + 5 + place / 10, source=peers[place], trust="self-reported", version=number,
                     holder=peers[place], progress=min(1.0, 0.25 + 0.02 * place),
                 )  # fmt: skip
-        if number % 60 == 59:
+        if number % 20 == 19:
             yield Evidence(
                 seen_at=at + 20, source=peers[3], trust="witnessed", accused=peers[number % len(peers)],
                 kind="equivocation", sentence="It signed two manifests for one round.", round=number,
             )  # fmt: skip
+        if number == 19:
             yield Acted(
-                seen_at=at + 21, number=number // 60 + 1, actor="operator", action="pause", order=0,
+                seen_at=at + 21, number=1, actor="operator", action="pause", order=0,
                 reason="A disk is changed <i>today</i>.", before={"paused": False}, after={"paused": True},
                 outcome="pause was ordered.",
             )  # fmt: skip

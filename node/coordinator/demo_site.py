@@ -2,7 +2,9 @@
 
 import asyncio
 import heapq
+import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +20,9 @@ from node.coordinator.service import Service
 from node.coordinator.store import Store, database_url
 from node.coordinator.web import Web
 from protocol.units import Address
+
+ROUNDS = 30
+"""Decided rounds of the made-up run at the start."""
 
 NOTICE = "▲ Demo data: everything on these pages is made up."
 _STEP = 0.2
@@ -58,7 +63,7 @@ class Stage:
 
 @contextmanager
 def demo_site(
-    listen: Address, members: int = 256, rounds: int = 200, seed: int = 7, live: bool = True,
+    listen: Address, members: int = 256, rounds: int = ROUNDS, seed: int = 7, live: bool = True,
     clock: Callable[[], float] = time.time, database: str = "",
 ) -> Iterator[tuple[str, Service, str]]:  # fmt: skip
     """Serve demo data while the context lasts.
@@ -103,3 +108,15 @@ def demo_site(
         finally:
             web.stop()
             service.end()
+
+
+def serve_demo(listen: Address, database: str = "") -> int:
+    """Serve demo data until the process is asked to end; prints the address and the operator's token."""
+    with demo_site(listen, database=database) as (url, _, token):
+        print(f"Dashboard: {url}", flush=True)
+        print(f"Operator's token: {token}", flush=True)
+        ended = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: ended.set())
+        ended.wait()
+    return 0

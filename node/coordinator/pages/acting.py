@@ -71,8 +71,8 @@ def _ask(site: Site, offer: Offer, peer: str) -> None:
             return
         finally:
             token.value = ""
-        dialog.close()
         ui.notify(words.safe(done.outcome, 200), type="positive", close_button="Close", timeout=10_000)
+        dialog.close()
 
     sure.on("click", act)
     dialog.on_value_change(lambda event: dialog.delete() if not event.value else None)

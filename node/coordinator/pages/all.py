@@ -7,13 +7,32 @@ from nicegui import app as nicegui_app
 from nicegui import background_tasks
 
 from node.coordinator.actions import Actions
-from node.coordinator.pages import audit, members, operator, overview, peers, progress, refusals, rounds
+from node.coordinator.pages import (
+    audit,
+    credits,
+    events,
+    members,
+    network,
+    operator,
+    overview,
+    peers,
+    progress,
+    refusals,
+    rollouts,
+    rounds,
+    versions,
+)
 from node.coordinator.pages.site import Site, mount
 from node.coordinator.service import Service
 
 PAGES = (
-    overview.add, progress.add, members.add, rounds.add, refusals.add, audit.add, peers.add, operator.add,
+    overview.add, progress.add, members.add, rounds.add, refusals.add, network.add, versions.add, rollouts.add,
+    credits.add, audit.add, events.add, peers.add, operator.add,
 )  # fmt: skip
+
+
+def no_pages(app: FastAPI) -> None:
+    """No page at all."""
 
 
 def mounted(

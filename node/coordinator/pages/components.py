@@ -14,6 +14,10 @@ SIGNS: dict[Level, str] = {"good": "✔ Good", "attention": "▲ Attention", "ba
 """Every level as sign and word, so that colour is never the only difference."""
 
 
+VALUE = "(event) => emit(event.target.value)"
+"""What the browser sends of an input field: its value."""
+
+
 class Text(Element):
     """An HTML element with a text, which is sent again only when it changes."""
 

@@ -6,7 +6,7 @@ from typing import Any
 from nicegui import ui
 from nicegui.element import Element
 
-from node.coordinator.pages.components import Text
+from node.coordinator.pages.components import VALUE, Text
 
 Row = dict[str, Any]
 """Cells by column; ``peer`` names the row."""
@@ -61,7 +61,7 @@ class Grid:
             auto_size_columns=False,
         ).classes("grid")
         save.on("click", lambda: self._grid.run_grid_method("exportDataAsCsv", {"fileName": file}))
-        search.on("input", lambda event: self._search(str(event.args)[:80]), ["target.value"], throttle=0.2)
+        search.on("input", lambda event: self._search(str(event.args)[:80]), throttle=0.2, js_handler=VALUE)
 
     def _search(self, text: str) -> None:
         self._grid.run_grid_method("setGridOption", "quickFilterText", text)

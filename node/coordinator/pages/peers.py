@@ -9,6 +9,7 @@ from nicegui.element import Element
 from node.coordinator.pages import words
 from node.coordinator.pages.acting import Offer, button
 from node.coordinator.pages.components import (
+    VALUE,
     Age,
     Cell,
     Figure,
@@ -58,7 +59,7 @@ def add(site: Site) -> None:
                     (partial(peer_link, view, each.peer), each.standing, doing_of(each)) for each in found
                 ])  # fmt: skip
 
-            wanted.on("input", lambda event: search(str(event.args)[:80]), ["target.value"], throttle=0.3)
+            wanted.on("input", lambda event: search(str(event.args)[:80]), throttle=0.3, js_handler=VALUE)
 
     @ui.page("/peers/{peer}")
     async def one(peer: str) -> None:

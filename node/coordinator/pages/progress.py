@@ -108,7 +108,8 @@ def _utilisation(points: Sequence[Point], view: View) -> list[tuple[str, Points]
     return [("Utilisation", with_gaps(found))]
 
 
-def _rewards(points: Sequence[Point], view: View) -> list[tuple[str, Points]]:
+def rewards(view: View) -> list[tuple[str, Points]]:
+    """Reward and solve rate of the last accepted rollouts, in their order."""
     reward: Points = []
     solved: Points = []
     for place, verdict in enumerate(each for each in view.verdicts if each.outcome == "accepted"):
@@ -119,7 +120,7 @@ def _rewards(points: Sequence[Point], view: View) -> list[tuple[str, Points]]:
 
 CHARTS: tuple[tuple[str, Lines], ...] = (
     ("Loss, nats per token", _lines(("Training", lambda p: p.loss), ("Validation", lambda p: p.validation))),
-    ("Reward of the last accepted rollouts", _rewards),
+    ("Reward of the last accepted rollouts", lambda points, view: rewards(view)),
     ("Tokens averaged per round", _lines(("Tokens", lambda p: float(p.tokens)))),
     ("Tokens averaged per second", _lines(("Speed", lambda p: p.tokens / p.seconds if p.seconds else None))),
     ("Length of a round, s", _lines(("Length", lambda p: p.seconds or None))),

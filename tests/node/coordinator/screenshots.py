@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from node.coordinator.demo_data import DemoRun
-from node.coordinator.demo_site import demo_site
+from node.coordinator.demo_site import ROUNDS, demo_site
 from protocol.units import Address
 from tests.node.coordinator.browsing import (
     NARROW,
@@ -16,8 +16,6 @@ from tests.node.coordinator.browsing import (
     watched,
     why_not,
 )
-
-ROUNDS = 60
 
 
 def main(folder: Path, url: str = "") -> int:
