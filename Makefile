@@ -16,7 +16,7 @@ SEED ?=
 # One benchmark (`codec_int8`) or one area (`codec`).
 ONLY ?=
 
-.PHONY: help setup demo demo-rl test check bench eval-toploc sim soak fuzz rows docs format wheel clean
+.PHONY: help setup demo demo-rl test check bench eval-toploc sim soak fuzz screenshots rows docs format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -75,6 +75,9 @@ fuzz: setup ## Fuzz every decoder for a minute in all (ARGS="--seconds 600", or 
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install -qq --disable-pip-version-check \
 		-c constraints.txt atheris || echo "atheris cannot be installed here."
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+screenshots: setup ## Write pictures of every page of the dashboard to runs/screenshots
+	$(BIN)/python -m tests.node.coordinator.screenshots runs/screenshots
 
 rows: setup ## Show which tests pin which row of docs/failure-modes.md
 	@$(BIN)/python -m tests.repository.rows

@@ -251,7 +251,9 @@ def join(
 
 @app.command()
 def coordinator(
-    path: RunFilePath,
+    path: Annotated[
+        Path | None, typer.Argument(metavar="RUN.toml", help="The run file; none with --demo-data.")
+    ] = None,
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where the dashboard and API are served.")
     ] = "127.0.0.1:8080",
@@ -262,12 +264,21 @@ def coordinator(
             "--join", metavar="MULTIADDR", help="Follow a run that is there, instead of making one."
         ),
     ] = None,
+    demo_data: Annotated[
+        bool, typer.Option("--demo-data", help="Show a made-up run of 256 members instead, and nothing else.")
+    ] = False,
     folder: Dir = None,
     verbose: Verbose = False,
 ) -> int:
     """Make or follow a run without training: admit, order, serve dashboard and API."""
     from node.runfile import load
 
+    if demo_data:
+        return _demo_data(listen, database)
+    if path is None:
+        raise NodeError(
+            Code.CFG_USAGE, "No run file is named.", fix="Name one, or say --demo-data to see a made-up run."
+        )  # fmt: skip
     runfile = load(path)
     for address in join or ():
         _check_multiaddr(address)
@@ -282,6 +293,15 @@ def coordinator(
         return int(run_coordinator(runfile, path, folder, addresses, site))
 
     return _start(runfile, folder, start, verbose)
+
+
+def _demo_data(listen: str, database: str) -> int:
+    """Serve demo data until interrupted."""
+    site = _site(listen, database, "--listen")
+    assert site is not None
+    from node.coordinator.demo_site import serve_demo
+
+    return serve_demo(site.listen, site.database)
 
 
 def _site(dashboard: str, database: str, option: str = "--dashboard") -> "DeskOptions | None":

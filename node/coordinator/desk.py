@@ -13,6 +13,7 @@ from diloco.store.ledger import Ledger
 from node.coordinator.actions import Actions, CarryOut, Done, Wish, load_token
 from node.coordinator.api.app import make_app
 from node.coordinator.collecting import Collecting
+from node.coordinator.pages.all import mounted, no_pages
 from node.coordinator.service import Service
 from node.coordinator.store import Store, database_url
 from node.coordinator.web import Web
@@ -32,7 +33,7 @@ class DeskOptions:
     Attributes:
         listen: Where the web server listens.
         database: The database's URL; empty for a SQLite file in the data directory.
-        public: Whether reading needs no token.
+        public: Whether reading needs no token; else there is the API alone, without pages.
     """
 
     listen: Address
@@ -78,7 +79,8 @@ class Desk:
             )
         self._webhooks = Webhooks(self.service, load_hooks(home / FILE), self._not_told)
         app = make_app(
-            self.service, self.actions, public=options.public, beside=(self._webhooks.run,)
+            self.service, self.actions, public=options.public, beside=(self._webhooks.run,),
+            more=mounted(self.service, self.actions) if options.public else no_pages,
         )  # fmt: skip
         self._web = Web(app, options.listen)
         self._collecting: asyncio.Task[None] | None = None

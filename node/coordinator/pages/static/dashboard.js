@@ -1,0 +1,54 @@
+// Ages and countdowns are counted here, so that they go on when the connection to the coordinator does not.
+(() => {
+  const begun = document.querySelector('meta[name="server-now"]');
+  const ahead = begun ? Number(begun.content) - Date.now() / 1000 : 0;
+
+  function span(seconds) {
+    const whole = Math.max(0, Math.round(seconds));
+    if (whole < 60) return `${whole} s`;
+    if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+    if (whole < 172800) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+    return `${Math.floor(whole / 86400)} days`;
+  }
+
+  function tick() {
+    const now = Date.now() / 1000 + ahead;
+    for (const each of document.querySelectorAll("[data-at]")) {
+      const at = Number(each.dataset.at);
+      each.textContent = at > 0 ? `as of ${span(now - at)} ago` : "not known yet";
+      each.classList.toggle("stale", at > 0 && now - at > 60);
+    }
+    for (const each of document.querySelectorAll("[data-since]")) {
+      const since = Number(each.dataset.since);
+      each.textContent = since > 0 ? `${span(now - since)} ago` : "—";
+    }
+    for (const each of document.querySelectorAll("[data-until]")) {
+      const until = Number(each.dataset.until);
+      each.textContent = until > now ? `at most ${span(until - now)} more` : until > 0 ? "overdue" : "";
+    }
+  }
+
+  function paint() {
+    const wish = localStorage.getItem("theme") || "auto";
+    if (globalThis.Quasar) Quasar.Dark.set(wish === "auto" ? "auto" : wish === "dark");
+    const button = document.getElementById("theme");
+    if (button) button.textContent = `Theme: ${wish}`;
+  }
+
+  document.addEventListener("click", (event) => {
+    if (event.target.id !== "theme") return;
+    const order = ["auto", "dark", "light"];
+    const now = order.indexOf(localStorage.getItem("theme") || "auto");
+    localStorage.setItem("theme", order[(now + 1) % order.length]);
+    paint();
+  });
+  addEventListener("load", () => {
+    const wait = setInterval(() => {
+      if (!document.getElementById("theme")) return;
+      clearInterval(wait);
+      paint();
+      tick();
+    }, 50);
+  });
+  setInterval(tick, 1000);
+})();
