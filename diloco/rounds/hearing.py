@@ -112,7 +112,7 @@ def _on_proposal(state: State, sealed: Sealed[Proposal], now: float) -> Step:
         plan is not None and attempt <= state.recovered
     ):  # it may have signed chunks of this attempt before it restarted
         return state, effects
-    if plan is not None and not state.behind:
+    if plan is not None:
         return state, [*effects, Reduce(state.epoch, state.round, attempt, sealed.sender, plan)]
     if sealed.sender == state.me:
         digest = value_digest(choice.value)
@@ -165,7 +165,7 @@ def _on_close(state: State, sealed: Sealed[Close], now: float) -> Step:
     state = replace(state, closes={**state.closes, attempt: sealed}, bodies=bodies)
     if state.plan is not None:
         state = replace(state, plans={**state.plans, digest: state.plan})
-    if digest in state.held or digest in state.fetching or state.behind:
+    if digest in state.held or digest in state.fetching:
         return state, effects
     plan = state.plans.get(digest)
     return replace(state, fetching=state.fetching | {digest}), [*effects, Fetch(close.value, plan)]

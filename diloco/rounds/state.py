@@ -191,11 +191,6 @@ class State:
         """Whether this member is a voter of this round with a whole record."""
         return not self.abstains and any(e.peer == self.me for e in self.value.electorate)
 
-    @property
-    def behind(self) -> bool:
-        """Whether this member has to get what it missed first: it has no vote, and its outer state is not there."""
-        return self.base is None and not self.votes_here
-
     def leader(self, attempt: int) -> str:
         """Who leads an attempt of this round."""
         order = planning.leaders(self.rules, self.value)

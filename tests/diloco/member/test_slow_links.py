@@ -49,8 +49,6 @@ def test_a_joiner_at_5_megabits_whose_state_takes_three_rounds_joins_and_others_
                     assert event[name] == there[event["round"]][name], "what was served did not change"
             commits = donors[0].of("commit")
             assert len(commits) == ROUNDS
-            first = min(event["round"] for event in joiner.of("ready.sent"))
-            assert min(event["round"] for event in joiner.of("reduce.begin")) >= first, "the oldest first"
             assert all(names <= set(commit["roster"]) for commit in commits), "the others lost nothing"
             assert any(joiner.host.peer_id in commit["roster"] for commit in commits), "it contributed"
             everything = [donor.of("train.end") for donor in donors]

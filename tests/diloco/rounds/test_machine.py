@@ -5,10 +5,7 @@ from dataclasses import replace
 import pytest
 
 from diloco.rounds import planning
-from diloco.rounds.events import Arrived, Fetch, Reduce, StateReady
-from diloco.rounds.machine import advance
 from diloco.rounds.planning import make_value
-from diloco.rounds.recovery import recover
 from diloco.rounds.roster import make_plan
 from diloco.rounds.statements import Ready
 from diloco.rounds.values import Lease, ReducedChunk
@@ -312,24 +309,3 @@ def test_a_leader_that_is_ready_right_after_the_deadline_does_not_leave_itself_o
     swarm.run(when=lambda: here.state.round == 1)
     (first,) = here.disk.chain[1:2]
     assert first.attempt == 0 and leader in [entry.peer for entry in first.value.roster]
-
-
-@pytest.mark.failure_mode(13)
-def test_who_has_no_vote_and_no_state_yet_collects_nothing_newer_than_what_it_missed() -> None:
-    swarm = Swarm(FIVE[:3], rounds=3)
-    swarm.run(when=lambda: bool(swarm.nodes["anna"].state.closes))
-    state = swarm.nodes["anna"].state
-    assert state.proposal is not None
-    heard = [Arrived(state.proposal), *map(Arrived, state.closes.values())]
-    joiner = recover(
-        "gerd", state.rules, state.timing, boot=b"g" * 16, started=1, tip=state.tip, beacon_key=bytes(32),
-        admission=b"admit gerd", promise=None, now=swarm.now,
-    )  # fmt: skip
-    for there, asked in ((False, []), (True, [Reduce, Fetch])):
-        here = advance(joiner, StateReady(joiner.round, b"base"), swarm.now)[0] if there else joiner
-        effects: list[type] = []
-        for event in heard:
-            here, more = advance(here, event, swarm.now)
-            effects += [type(effect) for effect in more if isinstance(effect, Reduce | Fetch)]
-        assert effects == asked
-        assert here.closes, "it knows what is decided all the same"
