@@ -266,7 +266,7 @@ def test_a_billion_parameters_need_what_the_design_says() -> None:
 
 
 def test_a_node_that_does_not_train_needs_no_workers() -> None:
-    idle = needs_of(parse('[node]\nroles = ["coordinator"]\n'), "cpu")
+    idle = needs_of(parse('[node]\nroles = ["validator"]\n'), "cpu")
     assert idle.memory < needs_of(RunFile(), "cpu").memory - 450 * 10**6
 
 
