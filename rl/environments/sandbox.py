@@ -99,6 +99,8 @@ async def _run(source: str, stdin: bytes, limits: Limits) -> tuple[int | None, O
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        while await process.stdout.read(16 << 10):
+            pass  # asyncio tells of the end only once what was written is read
         await process.wait()
     if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         stopped = stopped or "time"
