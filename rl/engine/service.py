@@ -162,7 +162,9 @@ class TorchEngine:
                 if not self._generator.busy:
                     self._wake.wait(1.0)  # a second, so that held conversations expire
                 pieces = self._generator.step()
-                self._loop.call_soon_threadsafe(self._deliver, pieces)
+                # here, since the next order may add a request with the id of one that was cancelled
+                told = [(queue, piece) for id, piece in pieces if (queue := self._queues.get(id)) is not None]
+                self._loop.call_soon_threadsafe(self._deliver, told)
         except Exception as error:
             failure = NodeError(Code.RL_ENGINE, f"The engine failed: {error!r:.200}.")
             self._failed = error
@@ -170,12 +172,10 @@ class TorchEngine:
         while self._orders:  # whoever waits for one is answered
             self._orders.popleft()()
 
-    def _deliver(self, pieces: list[tuple[str, Piece]]) -> None:
+    def _deliver(self, told: list[tuple[asyncio.Queue[Piece | BaseException], Piece]]) -> None:
         self._retired.set()
-        for id, piece in pieces:
-            queue = self._queues.get(id)
-            if queue is not None:
-                queue.put_nowait(piece)
+        for queue, piece in told:
+            queue.put_nowait(piece)
 
     def _fail(self, error: BaseException) -> None:
         for queue in self._queues.values():
