@@ -21,23 +21,40 @@ _PIECE = 2**20
 
 def named_shapes(model: ModelSection) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Parameters in declaration order; a tied output layer is not named again."""
-    head = model.hidden // model.heads
-    query, key = model.heads * head, model.kv_heads * head
-    yield "model.embed_tokens.weight", (model.vocab, model.hidden)
-    for layer in range(model.layers):
+    return llama_shapes(
+        vocab=model.vocab, hidden=model.hidden, layers=model.layers, heads=model.heads, kv_heads=model.kv_heads,
+        head=model.hidden // model.heads, intermediate=model.intermediate, tie=model.tie,
+    )  # fmt: skip
+
+
+def llama_shapes(
+    *,
+    vocab: int,
+    hidden: int,
+    layers: int,
+    heads: int,
+    kv_heads: int,
+    head: int,
+    intermediate: int,
+    tie: bool,
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Parameters of the Llama architecture, by Hugging Face's names, in declaration order; a head is ``head`` wide."""
+    query, key = heads * head, kv_heads * head
+    yield "model.embed_tokens.weight", (vocab, hidden)
+    for layer in range(layers):
         prefix = f"model.layers.{layer}"
-        yield f"{prefix}.self_attn.q_proj.weight", (query, model.hidden)
-        yield f"{prefix}.self_attn.k_proj.weight", (key, model.hidden)
-        yield f"{prefix}.self_attn.v_proj.weight", (key, model.hidden)
-        yield f"{prefix}.self_attn.o_proj.weight", (model.hidden, query)
-        yield f"{prefix}.mlp.gate_proj.weight", (model.intermediate, model.hidden)
-        yield f"{prefix}.mlp.up_proj.weight", (model.intermediate, model.hidden)
-        yield f"{prefix}.mlp.down_proj.weight", (model.hidden, model.intermediate)
-        yield f"{prefix}.input_layernorm.weight", (model.hidden,)
-        yield f"{prefix}.post_attention_layernorm.weight", (model.hidden,)
-    yield "model.norm.weight", (model.hidden,)
-    if not model.tie:
-        yield "lm_head.weight", (model.vocab, model.hidden)
+        yield f"{prefix}.self_attn.q_proj.weight", (query, hidden)
+        yield f"{prefix}.self_attn.k_proj.weight", (key, hidden)
+        yield f"{prefix}.self_attn.v_proj.weight", (key, hidden)
+        yield f"{prefix}.self_attn.o_proj.weight", (hidden, query)
+        yield f"{prefix}.mlp.gate_proj.weight", (intermediate, hidden)
+        yield f"{prefix}.mlp.up_proj.weight", (intermediate, hidden)
+        yield f"{prefix}.mlp.down_proj.weight", (hidden, intermediate)
+        yield f"{prefix}.input_layernorm.weight", (hidden,)
+        yield f"{prefix}.post_attention_layernorm.weight", (hidden,)
+    yield "model.norm.weight", (hidden,)
+    if not tie:
+        yield "lm_head.weight", (vocab, hidden)
 
 
 def layout_of(model: ModelSection) -> Layout:

@@ -31,7 +31,7 @@ from node.children import end_descendants, worker_threads
 from node.delegating import DELEGATION_FILE, ROOT_FILE, key_in
 from node.eventlog import FILE, EventLog
 from node.extensions import serve_extensions
-from node.joining import GENESIS_FILE, check_way_in, find_admission, find_run
+from node.joining import GENESIS_FILE, check_way_in, come_in, find_admission, teller
 from node.lifecycle import StopSignals, stop_now
 from node.messages import AskGenesis, GenesisPart
 from node.network import Network
@@ -139,6 +139,7 @@ class Daemon:
         self._reporting = Reporting(secrets.token_bytes(16))
         self._log = EventLog(folder / FILE, sinks=(self._shown.take, self._reporting.take))
         self._emit = self._log.emit
+        self._say = teller(self._emit)
         self._genesis: Genesis | None = None
         self._network: Network | None = None
         self._member: Member | None = None
@@ -273,11 +274,8 @@ class Daemon:
         """Network, run, admission, workers, member."""
         network.endpoint.handle(self._on_ask_genesis)
         network.endpoint.handle(self._reporting.on_ask)
-        self._say("starting", "directory", "Starting the directory by which peers find each other.")
-        await network.start(self._join, resumes=(self._folder / GENESIS_FILE).exists())
-        genesis = await find_run(network, self._folder, self._join, self._say)
+        genesis = await come_in(network, self._folder, self._join, self._say)
         self._genesis = self._shown.genesis = genesis
-        network.belong_to(genesis.run_id, genesis.operator)
         mismatch = self._runfile.mismatch(genesis.mismatch(self._runfile.sections()))
         if mismatch is not None:
             raise mismatch
@@ -516,20 +514,6 @@ class Daemon:
                 fix="Name the --dir of the node that made the run.",
             )  # fmt: skip
         return carry_out(coordinator, member, question)
-
-    # ---- what others see
-
-    def _say(self, phase: str, reason: str, sentence: str) -> None:
-        self._emit(
-            "node.phase",
-            phase=phase,
-            reason=reason,
-            sentence=sentence,
-            until=None,
-            missing=[],
-            round=-1,
-            attempt=0,
-        )
 
 
 def genesis_parts(genesis: Genesis | None, run: str) -> Iterator[GenesisPart]:

@@ -47,6 +47,30 @@ def check_way_in(folder: Path, join: tuple[str, ...]) -> None:
         )
 
 
+def teller(emit: Emit) -> Say:
+    """Tells phases of a node that is in no round yet."""
+
+    def say(phase: str, reason: str, sentence: str) -> None:
+        emit(
+            "node.phase", phase=phase, reason=reason, sentence=sentence, until=None, missing=[], round=-1, attempt=0
+        )  # fmt: skip
+
+    return say
+
+
+async def come_in(network: Network, folder: Path, join: tuple[str, ...], say: Say) -> Genesis:
+    """Start the network and find the run, of which this node is from then on.
+
+    Raises:
+        NodeError: What the directory says, and as `find_run`.
+    """
+    say("starting", "directory", "Starting the directory by which peers find each other.")
+    await network.start(join, resumes=(folder / GENESIS_FILE).exists())
+    genesis = await find_run(network, folder, join, say)
+    network.belong_to(genesis.run_id, genesis.operator)
+    return genesis
+
+
 async def find_run(network: Network, folder: Path, join: tuple[str, ...], say: Say) -> Genesis:
     """The run that this node takes part in: from its folder, or from the peer that ``--join`` names.
 

@@ -30,7 +30,7 @@ from node.coordinator.desk import Desk, DeskOptions
 from node.daemon import FOUNDED_FILE, IDENTITY_FILE, INVITATIONS_FILE, genesis_parts
 from node.delegating import ROOT_FILE, key_in
 from node.eventlog import FILE, EventLog
-from node.joining import GENESIS_FILE, find_admission, find_run
+from node.joining import GENESIS_FILE, come_in, find_admission, teller
 from node.lifecycle import StopSignals
 from node.messages import AskGenesis, GenesisPart
 from node.network import Network
@@ -85,6 +85,7 @@ class Alone:
         self._reporting = Reporting(secrets.token_bytes(16))
         self._log = EventLog(folder / FILE, sinks=(self._shown.take, self._reporting.take))
         self._emit = self._log.emit
+        self._say = teller(self._emit)
         self._stopping = asyncio.Event()
         self._network: Network | None = None
         self._genesis: Genesis | None = None
@@ -134,11 +135,8 @@ class Alone:
         """Network, run, admission, chain, dashboard."""
         network.endpoint.handle(self._on_ask_genesis)
         network.endpoint.handle(self._reporting.on_ask)
-        self._say("starting", "directory", "Starting the directory by which peers find each other.")
-        await network.start(self._join, resumes=(self._folder / GENESIS_FILE).exists())
-        genesis = await find_run(network, self._folder, self._join, self._say)
+        genesis = await come_in(network, self._folder, self._join, self._say)
         self._genesis = self._shown.genesis = genesis
-        network.belong_to(genesis.run_id, genesis.operator)
         rules = rules_of(genesis, seats(genesis.run_id, genesis.operator))
         ledger = Ledger(self._folder / "ledger.sqlite")
         key = key_in(self._folder, genesis)
@@ -273,8 +271,3 @@ class Alone:
         if self._desk is not None and self._desk.actions is not None:
             return self._desk.actions.note("command line", question, lambda: self._carry_out(question))
         return self._carry_out(question)[0]
-
-    def _say(self, phase: str, reason: str, sentence: str) -> None:
-        self._emit(
-            "node.phase", phase=phase, reason=reason, sentence=sentence, until=None, missing=[], round=-1, attempt=0
-        )  # fmt: skip

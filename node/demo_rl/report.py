@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from node.demo.svg import Bar, Line, Mark, line_chart, row_chart
+from node.demo.verdict import Check
 from node.demo_rl.facts import Facts
 from node.demo_rl.plan import CHEAT, HONEST, TRAINER, VALIDATOR
-from node.demo_rl.verdict import Check
 from node.machine import Machine, software_version
 from protocol.files import write_whole
 
@@ -87,9 +87,8 @@ def page(report: Mapping[str, Any], facts: Facts) -> str:
         for check in report["checks"]
     )
     failures = "".join(f"<li>{escape(str(each))}</li>" for each in report["failures"])
-    solved = _line(
-        "solved", "validation", [(each["version"], each["solved"]) for each in report["held_out_solved"]]
-    )
+    points = tuple((each["version"], each["solved"]) for each in report["held_out_solved"])
+    solved = Line("solved", "validation", points)
     steps = report["steps"]
     body = [
         f"<h1>Reinforcement learning among strangers</h1><p>intellect-node {escape(report['version'])}, "
@@ -119,14 +118,10 @@ def page(report: Mapping[str, Any], facts: Facts) -> str:
     )
 
 
-def _line(label: str, style: str, points: Sequence[tuple[float, float]]) -> Line:
-    return Line(label, style, tuple(points))
-
-
 def _chart(steps: Sequence[Mapping[str, Any]], names: Sequence[str], y_label: str) -> str:
     styles = ("validation", "training")
     lines = [
-        _line(name, style, [(step["round"], step[name]) for step in steps if step[name] is not None])
+        Line(name, style, tuple((step["round"], step[name]) for step in steps if step[name] is not None))
         for name, style in zip(names, styles, strict=False)
     ]
     return line_chart(lines, x_label="step", y_label=y_label)

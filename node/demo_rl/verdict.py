@@ -1,7 +1,6 @@
 """Did the demo show all that it promises?"""
 
-from dataclasses import dataclass
-
+from node.demo.verdict import Check
 from node.demo_rl.facts import Facts
 from node.demo_rl.plan import CHEAT, HONEST, TRAINER, VALIDATOR, WINDOW
 
@@ -10,38 +9,16 @@ LEAST_GAIN = 2.0
 """Times as many held-out tasks are solved at the end, at least."""
 
 
-@dataclass(frozen=True)
-class Check:
-    """One promise.
-
-    Attributes:
-        name: What it is about.
-        wrong: What was not as promised; empty where all was.
-    """
-
-    name: str
-    wrong: tuple[str, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether it was kept."""
-        return not self.wrong
-
-
 def judge(facts: Facts) -> tuple[Check, ...]:
     """All promises."""
     return (
         Check("nothing went wrong", tuple(facts.trouble)),
-        _check("the policy learns", _learns(facts)),
-        _check("rollouts are up to two steps old, and no older", _stale(facts)),
-        _check("the cheat is found, banned and told why", _cheat(facts)),
-        _check("nobody honest is refused", _honest(facts)),
-        _check("policies come by the relay", _relayed(facts)),
+        Check("the policy learns", tuple(_learns(facts))),
+        Check("rollouts are up to two steps old, and no older", tuple(_stale(facts))),
+        Check("the cheat is found, banned and told why", tuple(_cheat(facts))),
+        Check("nobody honest is refused", tuple(_honest(facts))),
+        Check("policies come by the relay", tuple(_relayed(facts))),
     )
-
-
-def _check(name: str, wrong: list[str]) -> Check:
-    return Check(name, tuple(wrong))
 
 
 def _learns(facts: Facts) -> list[str]:

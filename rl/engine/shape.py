@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from diloco.architecture import llama_shapes
 from diloco.config import ModelSection
 from protocol.errors import Code, NodeError
 
@@ -85,22 +86,10 @@ class Shape:
 
     def named_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Tensors as files name them; a tied output layer is not among them."""
-        query, key = self.heads * self.head, self.kv_heads * self.head
-        yield "model.embed_tokens.weight", (self.vocab, self.hidden)
-        for layer in range(self.layers):
-            prefix = f"model.layers.{layer}"
-            yield f"{prefix}.self_attn.q_proj.weight", (query, self.hidden)
-            yield f"{prefix}.self_attn.k_proj.weight", (key, self.hidden)
-            yield f"{prefix}.self_attn.v_proj.weight", (key, self.hidden)
-            yield f"{prefix}.self_attn.o_proj.weight", (self.hidden, query)
-            yield f"{prefix}.mlp.gate_proj.weight", (self.intermediate, self.hidden)
-            yield f"{prefix}.mlp.up_proj.weight", (self.intermediate, self.hidden)
-            yield f"{prefix}.mlp.down_proj.weight", (self.hidden, self.intermediate)
-            yield f"{prefix}.input_layernorm.weight", (self.hidden,)
-            yield f"{prefix}.post_attention_layernorm.weight", (self.hidden,)
-        yield "model.norm.weight", (self.hidden,)
-        if not self.tie:
-            yield "lm_head.weight", (self.vocab, self.hidden)
+        return llama_shapes(
+            vocab=self.vocab, hidden=self.hidden, layers=self.layers, heads=self.heads, kv_heads=self.kv_heads,
+            head=self.head, intermediate=self.intermediate, tie=self.tie,
+        )  # fmt: skip
 
 
 def read_shape(path: Path) -> Shape:
