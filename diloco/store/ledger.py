@@ -5,9 +5,11 @@ before they are said.
 """
 
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from diloco.rounds.certificate import Certified
@@ -62,7 +64,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 class Ledger:
-    """Certified values in order, and the last promise. For one thread.
+    """Certified values in order, and the last promise. Any thread may use it, and close it under another.
 
     Args:
         path: The SQLite file; made when missing.
@@ -74,9 +76,12 @@ class Ledger:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path = path
+        self._alone = (
+            threading.RLock()
+        )  # SQLite ends the process when a connection is closed in the middle of a call
         try:
             self._db = connect(path) if read_only else _open(path)
-            row = self._db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+            row = self._row("SELECT value FROM meta WHERE key = 'schema'")
             if row is None:
                 self._db.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
             elif row[0] != str(SCHEMA_VERSION):
@@ -101,9 +106,9 @@ class Ledger:
         if over:
             before = "(SELECT epoch, round FROM decided WHERE digest = ?)"
             self._write(f"DELETE FROM decided WHERE (epoch, round) > {before}", (value.previous,))
-        known = self._db.execute(
+        known = self._row(
             "SELECT digest FROM decided WHERE epoch = ? AND round = ?", (value.epoch, value.round)
-        ).fetchone()
+        )
         if known is not None:
             if known[0] != certified.digest:
                 raise NodeError(
@@ -134,42 +139,37 @@ class Ledger:
 
     def tip(self) -> Certified | None:
         """The newest certified value."""
-        row = self._db.execute(
-            "SELECT decided FROM decided ORDER BY epoch DESC, round DESC LIMIT 1"
-        ).fetchone()
+        row = self._row("SELECT decided FROM decided ORDER BY epoch DESC, round DESC LIMIT 1")
         return None if row is None else self._read(row[0])
 
     def get(self, round_number: int) -> Certified | None:
         """What was decided in a round, of the highest epoch that has it; a reset decides nothing of its round."""
-        row = self._db.execute(
+        row = self._row(
             "SELECT decided FROM decided WHERE round = ? AND NOT reset ORDER BY epoch DESC LIMIT 1",
             (_stored(round_number),),
-        ).fetchone()
+        )
         return None if row is None else self._read(row[0])
 
     def has(self, certified: Certified) -> bool:
         """Whether a certified value is stored."""
-        return (
-            self._db.execute("SELECT 1 FROM decided WHERE digest = ?", (certified.digest,)).fetchone()
-            is not None
-        )
+        return self._row("SELECT 1 FROM decided WHERE digest = ?", (certified.digest,)) is not None
 
     def links(self, round_number: int) -> list[Certified]:
         """What names a round, the newest epoch first: the value that was decided in it, and resets after it."""
-        rows = self._db.execute(
+        rows = self._rows(
             "SELECT decided FROM decided WHERE round = ? ORDER BY epoch DESC", (_stored(round_number),)
         )
-        return [self._read(row[0]) for row in rows.fetchall()]
+        return [self._read(row[0]) for row in rows]
 
     def after(self, epoch: int, round_number: int, limit: int = 1000) -> Iterator[Certified]:
         """Certified values after one, in the chain's order (epoch, then round), at most ``limit``.
 
         A value that only a reset makes stand is left out: the reset shows it.
         """
-        rows = self._db.execute(
+        rows = self._rows(
             "SELECT decided FROM decided WHERE epoch > ? OR (epoch = ? AND round > ?) ORDER BY epoch, round LIMIT ?",
             (_stored(epoch), _stored(epoch), _stored(round_number), limit),
-        ).fetchall()
+        )
         return (link for row in rows if (link := self._read(row[0])).votes or link.start)
 
     def since(self, epoch: int, round_number: int) -> Iterator[Value]:
@@ -185,9 +185,7 @@ class Ledger:
 
     def origins(self) -> Iterator[Certified]:
         """The records that began the epochs of the chain, the newest first."""
-        rows = self._db.execute(
-            "SELECT decided FROM decided WHERE reset OR round < 0 ORDER BY epoch DESC"
-        ).fetchall()
+        rows = self._rows("SELECT decided FROM decided WHERE reset OR round < 0 ORDER BY epoch DESC")
         return (self._read(row[0]) for row in rows)
 
     def keep_rival(self, certified: Certified) -> None:
@@ -201,9 +199,7 @@ class Ledger:
 
     def rival(self) -> Certified | None:
         """The other side of a fork in the newest epoch."""
-        row = self._db.execute(
-            "SELECT decided FROM rival WHERE epoch >= (SELECT MAX(epoch) FROM decided)"
-        ).fetchone()
+        row = self._row("SELECT decided FROM rival WHERE epoch >= (SELECT MAX(epoch) FROM decided)")
         return None if row is None else self._read(row[0])
 
     def start(self, now: int) -> int:
@@ -214,7 +210,7 @@ class Ledger:
         Args:
             now: Unix milliseconds by this node's clock.
         """
-        row = self._db.execute("SELECT started FROM life").fetchone()
+        row = self._row("SELECT started FROM life")
         started = max(now, row[0] + 1 if row is not None else 0)
         with suppress(NodeError):
             self._write("INSERT OR REPLACE INTO life VALUES (1, ?)", (started,))
@@ -222,7 +218,7 @@ class Ledger:
 
     def has_started(self) -> bool:
         """Whether a member has begun with what is here, and so has believed it."""
-        return self._db.execute("SELECT 1 FROM life").fetchone() is not None
+        return self._row("SELECT 1 FROM life") is not None
 
     def save_promise(self, promise: Persist) -> None:
         """Store promise and vote; durable when this returns.
@@ -238,9 +234,7 @@ class Ledger:
 
     def promise(self) -> Persist | None:
         """The last promise, of whatever round."""
-        row = self._db.execute(
-            "SELECT epoch, round, promised, voted_attempt, voted_value, voted_close FROM promise"
-        ).fetchone()
+        row = self._row("SELECT epoch, round, promised, voted_attempt, voted_value, voted_close FROM promise")
         return None if row is None else Persist(*row)
 
     def keep_evidence(self, evidence: Evidence) -> None:
@@ -254,30 +248,40 @@ class Ledger:
 
     def evidence(self) -> list[bytes]:
         """Evidence that was stored, encoded; who uses it verifies it again."""
-        return [row[0] for row in self._db.execute("SELECT evidence FROM evidence ORDER BY accused")]
+        return [row[0] for row in self._rows("SELECT evidence FROM evidence ORDER BY accused")]
 
     def close(self) -> None:
-        """Close the file."""
-        self._db.close()
+        """Close the file; what another thread is asking for is answered first."""
+        with self._alone:
+            self._db.close()
 
     @contextmanager
     def _together(self) -> Iterator[None]:
         """Writes of which all are durable afterwards, or none."""
-        outermost = not self._db.in_transaction
-        if outermost:
-            self._write("BEGIN IMMEDIATE", ())
-        try:
-            yield
+        with self._alone:
+            outermost = not self._db.in_transaction
             if outermost:
-                self._write("COMMIT", ())
-        except BaseException:
-            if outermost and self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
+                self._write("BEGIN IMMEDIATE", ())
+            try:
+                yield
+                if outermost:
+                    self._write("COMMIT", ())
+            except BaseException:
+                if outermost and self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _rows(self, statement: str, fields: tuple[object, ...] = ()) -> list[Any]:
+        with self._alone:
+            return self._db.execute(statement, fields).fetchall()
+
+    def _row(self, statement: str, fields: tuple[object, ...] = ()) -> Any:
+        return next(iter(self._rows(statement, fields)), None)
 
     def _write(self, statement: str, fields: tuple[object, ...]) -> None:
         try:
-            self._db.execute(statement, fields)
+            with self._alone:
+                self._db.execute(statement, fields)
         except sqlite3.OperationalError as error:
             raise NodeError(Code.STO_FULL, f"The ledger {self._path} cannot be written: {error}.") from error
 

@@ -1,5 +1,8 @@
 """What a member stores is there after a kill, or refused when it is not what it was."""
 
+import sqlite3
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -120,3 +123,24 @@ def test_damaged_reduced_bytes_are_removed_and_reported(tmp_path: Path) -> None:
     with pytest.raises(NodeError) as refused:
         store.read(value)
     assert refused.value.code == Code.STO_CORRUPT and not store.has(value)
+
+
+def test_a_ledger_may_be_closed_while_other_threads_read_it(tmp_path: Path) -> None:
+    for number in range(50):
+        ledger = Ledger(tmp_path / f"ledger{number}")
+        reading = threading.Barrier(4)
+
+        def read(ledger: Ledger = ledger, reading: threading.Barrier = reading) -> None:
+            reading.wait()
+            with suppress(sqlite3.ProgrammingError):  # closed
+                while True:
+                    ledger.get(3)
+                    ledger.evidence()
+
+        threads = [threading.Thread(target=read) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        reading.wait()
+        ledger.close()
+        for thread in threads:
+            thread.join()
