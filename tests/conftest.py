@@ -2,6 +2,7 @@
 ends whose process died: what has not run then is not taken for passed.
 """
 
+import gc
 import os
 
 import pytest
@@ -25,3 +26,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Tell a run that was cut short from one in which tests failed."""
     if session.config.stash.get(_DIED, False):
         session.exitstatus = _CUT_SHORT
+
+
+@pytest.fixture
+def own_log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """The log of one test alone: what others left to the collector has been said before it begins."""
+    gc.collect()
+    caplog.clear()
+    return caplog

@@ -11,6 +11,7 @@ import pytest
 from diloco.layout import Layout
 from diloco.outer_state import OuterState
 from protocol.errors import Code, NodeError
+from tests.own import open_files
 
 LAYOUT = Layout.of([("a", (1000, 3)), ("b", (7,))])
 
@@ -118,11 +119,11 @@ def test_too_little_memory_is_one_sentence_and_leaves_no_descriptor(monkeypatch:
     def refuse(fd: int, size: int) -> None:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
-    before = os.listdir("/proc/self/fd")
+    before = open_files()
     monkeypatch.setattr(os, "ftruncate", refuse)
     with pytest.raises(
         NodeError, match="shared memory for the outer state: Cannot allocate memory"
     ) as caught:
         OuterState.create(LAYOUT)
     assert caught.value.code == Code.SYS_MEMORY
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert not open_files() - before

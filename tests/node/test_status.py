@@ -1,6 +1,5 @@
 import asyncio
 import contextlib
-import os
 import socket
 import stat
 from collections.abc import AsyncIterator
@@ -15,6 +14,7 @@ from node.status import SOCKET_FILE, NodeStatus, StatusServer, ask_status, ask_s
 from node.status_view import render
 from protocol.errors import Code, NodeError
 from tests.node.processes import program, said
+from tests.own import open_files
 
 STATUS = NodeStatus(
     peer="12D3KooWGRUnf6sDzZ3jHwqXEqSBhVYXFYvUVaTBVpCkZLEqbTDx",
@@ -88,11 +88,11 @@ async def test_nothing_is_left_behind(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         await server.stop()
         assert not (tmp_path / SOCKET_FILE).exists()
-    descriptors = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     async with serving(tmp_path):
         await asyncio.to_thread(ask_status, tmp_path)
     await asyncio.sleep(0)
-    assert len(os.listdir("/proc/self/fd")) <= descriptors
+    assert not open_files() - before
 
 
 async def test_a_folder_may_be_deeper_than_a_socket_path_may_be_long(tmp_path: Path) -> None:

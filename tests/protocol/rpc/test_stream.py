@@ -175,7 +175,7 @@ async def test_no_limit_never_waits_and_a_limit_of_nothing_is_refused(
 
 @pytest.mark.parametrize("speaking", [True, False], ids=["while-it-writes", "while-its-handler-waits"])
 def test_a_call_of_a_process_that_ended_is_cleared_away_without_a_word(
-    caplog: pytest.LogCaptureFixture, speaking: bool
+    own_log: pytest.LogCaptureFixture, speaking: bool
 ) -> None:
     stands = asyncio.Event()
 
@@ -212,4 +212,4 @@ def test_a_call_of_a_process_that_ended_is_cleared_away_without_a_word(
         assert route.running == 1
         call.close()  # what Python does with a task when nothing runs it any more
         assert route.running == 0 and not desk.running
-    assert not task.done() and not caplog.records
+    assert not task.done() and not own_log.records

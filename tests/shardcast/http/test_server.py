@@ -283,7 +283,7 @@ async def test_a_servers_memory_does_not_grow_with_the_file(tree: Tree) -> None:
 @pytest.mark.parametrize("rate", [0.0, 1e9])
 @pytest.mark.parametrize("rudely", [False, True])
 async def test_clients_that_leave_amid_a_shard_are_no_error_of_the_server(
-    tree: Tree, caplog: pytest.LogCaptureFixture, rate: float, rudely: bool
+    tree: Tree, own_log: pytest.LogCaptureFixture, rate: float, rudely: bool
 ) -> None:
     loop, wrong = asyncio.get_running_loop(), list[object]()
     loop.set_exception_handler(lambda _, context: wrong.append(context))
@@ -303,4 +303,4 @@ async def test_clients_that_leave_amid_a_shard_are_no_error_of_the_server(
         await until(lambda: not origin.server._asking)
     gc.collect()
     await asyncio.sleep(0)
-    assert not wrong and not [record for record in caplog.records if record.levelname == "ERROR"]
+    assert not wrong and not [record for record in own_log.records if record.levelname == "ERROR"]
