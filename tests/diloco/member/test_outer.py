@@ -30,6 +30,7 @@ class World:
     def __init__(self) -> None:
         self.tip = decided(3)
         self.stored: list[Certified] = []
+        self.over: list[Certified] = []
         self.full = False
         self.steps: list[int] = []
         self.asked: list[int] = []
@@ -58,10 +59,11 @@ class World:
         await asyncio.sleep(0)
         raise NodeError(Code.SHC_NO_HOLDER, "The bytes cannot be had any more.")
 
-    def append(self, certified: Certified) -> None:
+    def append(self, certified: Certified, *, over: bool) -> None:
         if self.full:
             raise NodeError(Code.STO_FULL, "The disk is full.")
         self.stored.append(certified)
+        self.over += [certified] if over else []
 
     def apply(self, number: int, chunks: Any) -> Applied:
         self.steps.append(number)
@@ -97,7 +99,7 @@ async def test_a_round_that_a_reset_made_void_is_not_applied() -> None:
     world = World()
     world.outer.decide(decided(4))
     world.tip = decided(3, epoch=1)
-    world.outer.renew(world.tip)
+    world.outer.renew(world.tip, ())
     world.outer.decide(decided(4, epoch=1))
     world.tip = decided(4, epoch=1)
     await world.until(5)
@@ -110,10 +112,11 @@ async def test_a_reset_ends_the_wait_for_the_bytes_of_a_void_round() -> None:
     world.tip = decided(4)
     world.outer.decide(world.tip)
     running = asyncio.ensure_future(world.outer.run())
-    while not world.asked:
-        await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        while not world.asked:
+            await asyncio.sleep(0)
     world.tip = decided(2, epoch=1)
-    world.outer.renew(world.tip)
+    world.outer.renew(world.tip, ())
     await asyncio.sleep(0.1)
     assert not running.done() and world.asked == [4]
     running.cancel()
@@ -123,10 +126,21 @@ async def test_a_reset_waits_for_room_on_the_disk() -> None:
     world = World()
     world.full = True
     world.tip = decided(3, epoch=1)
-    world.outer.renew(world.tip)
+    world.outer.renew(world.tip, ())
     await asyncio.sleep(0.05)
     assert world.stored == [] and world.events[-1][0] == "ledger.waits"
     world.full = False
     async with asyncio.timeout(5):
         while world.stored != [world.tip]:
             await asyncio.sleep(0.01)
+
+
+async def test_of_what_leads_to_a_new_epoch_the_first_link_replaces_this_members_own() -> None:
+    world = World()
+    behind = [decided(2), decided(3)]
+    world.tip = decided(3, epoch=1)
+    world.outer.renew(world.tip, behind)
+    async with asyncio.timeout(5):
+        while len(world.stored) < 3:
+            await asyncio.sleep(0.01)
+    assert world.stored == [*behind, world.tip] and world.over == behind[:1]
