@@ -11,9 +11,9 @@ from typing import Any
 
 from blake3 import blake3
 
+from node.coordinator.database import StoreError
 from node.coordinator.facts import Acted
 from node.coordinator.service import Service
-from node.coordinator.store import StoreError
 from node.coordinator.view import View
 from protocol.errors import Code, NodeError
 from protocol.files import write_whole

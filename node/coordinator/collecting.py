@@ -13,6 +13,8 @@ from diloco.member.admission import read_admission
 from diloco.rounds.certificate import Certified
 from diloco.rounds.statements import Vote
 from diloco.store.ledger import Ledger
+from node.coordinator.certified import decided
+from node.coordinator.database import StoreError
 from node.coordinator.facts import (
     Admitted,
     Evidence,
@@ -23,10 +25,8 @@ from node.coordinator.facts import (
     Record,
     Refused,
     Reported,
-    decided,
-)  # fmt: skip
+)
 from node.coordinator.service import Service
-from node.coordinator.store import StoreError
 from node.network import Network
 from node.reporting import KINDS, MOST, AskEvents, Events, Reporting
 from protocol.directory import PeerRecord

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from node.coordinator.actions import Actions, Done, Wish, load_token
 from node.coordinator.api.app import make_app
+from node.coordinator.database import database_url
 from node.coordinator.demo_data import ROUND, DemoRun
 from node.coordinator.facts import Fact
 from node.coordinator.pages.all import mounted
 from node.coordinator.service import Service
-from node.coordinator.store import Store, database_url
+from node.coordinator.store import Store
 from node.coordinator.web import Web
 from protocol.units import Address
 

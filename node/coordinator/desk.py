@@ -13,9 +13,10 @@ from diloco.store.ledger import Ledger
 from node.coordinator.actions import Actions, CarryOut, Done, Wish, load_token
 from node.coordinator.api.app import make_app
 from node.coordinator.collecting import Collecting
+from node.coordinator.database import database_url
 from node.coordinator.pages.all import mounted, no_pages
 from node.coordinator.service import Service
-from node.coordinator.store import Store, database_url
+from node.coordinator.store import Store
 from node.coordinator.web import Web
 from node.coordinator.webhooks import FILE, Webhooks, load_hooks
 from node.network import Network

@@ -1,16 +1,13 @@
-"""Facts: what a coordinator learns about a run, one frozen object each, and their form as JSON.
+"""Facts: what a coordinator learns about a run, one frozen object each.
 
 A fact says when it was seen, from whom, and how far it can be trusted. Facts are only ever added; all that is shown is
 a fold over them (``node.coordinator.fold``).
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
-
-from diloco.rounds.certificate import Certified
 
 Trust = Literal["certified", "witnessed", "self-reported"]
 """Signed by a quorum or by the operator; said by another than whom it is about; said by the peer itself."""
@@ -320,114 +317,3 @@ class Verdict(Fact):
     solved: float | None = None
     staleness: int = 0
     round: int = -1
-
-
-KINDS: dict[str, type[Fact]] = {
-    kind.__name__.lower(): kind
-    for kind in (
-        Opened, Decided, Reported, Record, Gone, Measured, Admitted, Refused, Evidence, Acted, Policy, Verdict,
-    )
-}  # fmt: skip
-
-_KIND_OF = {kind: name for name, kind in KINDS.items()}
-_FIELDS = {kind: {field.name: field for field in dataclasses.fields(kind)} for kind in KINDS.values()}
-_TUPLES = {
-    kind: tuple(name for name, field in fields.items() if "tuple" in str(field.type))
-    for kind, fields in _FIELDS.items()
-}
-
-
-def kind_of(fact: Fact) -> str:
-    """The name under which a fact is stored."""
-    return _KIND_OF[type(fact)]
-
-
-def subject_of(fact: Fact) -> str:
-    """The peer that a fact is about; empty for the run."""
-    for name in ("peer", "accused", "worker", "holder"):
-        if name in _FIELDS[type(fact)]:
-            return str(getattr(fact, name))
-    return ""
-
-
-def to_json(fact: Fact) -> str:
-    """A fact's fields as a JSON object, without its kind."""
-    fields = {name: getattr(fact, name) for name in _FIELDS[type(fact)]}
-    if isinstance(fact, Decided):
-        fields["roster"] = [dataclasses.astuple(entry) for entry in fact.roster]
-    return json.dumps(fields, separators=(",", ":"))
-
-
-def from_json(kind: str, text: str) -> Fact:
-    """The reverse; fields that this software does not know are left out.
-
-    Raises:
-        ValueError: It is no such fact.
-    """
-    try:
-        cls = KINDS[kind]
-        content = json.loads(text)
-        known = _FIELDS[cls]
-        fields = {name: value for name, value in content.items() if name in known}
-        for name in _TUPLES[cls]:
-            if name in fields:
-                fields[name] = tuple(fields[name])
-        if cls is Decided:
-            fields["roster"] = tuple(Contribution(*entry) for entry in fields.get("roster", ()))
-        return cls(**fields)
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"no fact of kind {kind[:40]!r}: {error}") from error
-
-
-def decided(certified: Certified, seen_at: float, voters: tuple[str, ...] = ()) -> Decided:
-    """The fact of a certified value, which the caller has verified.
-
-    Args:
-        certified: The value with its certificate.
-        seen_at: Unix seconds.
-        voters: Who signed its certificate.
-    """
-    value = certified.value
-    chunks = value.chunks
-    roster = tuple(
-        Contribution(
-            peer=entry.peer,
-            weight=entry.weight,
-            tokens=entry.tokens,
-            samples=entry.samples,
-            clip=entry.clip,
-            included=sum(_has(chunk.included, place) for chunk in chunks) / len(chunks) if chunks else 0.0,
-        )
-        for place, entry in enumerate(value.roster)
-    )
-    return Decided(
-        seen_at=seen_at,
-        epoch=value.epoch,
-        round=value.round,
-        attempt=certified.attempt,
-        digest=certified.digest.hex(),
-        previous=value.previous.hex(),
-        base=value.base.hex(),
-        roster=roster,
-        electorate=tuple(elector.peer for elector in value.electorate),
-        members=value.members,
-        ghosts=tuple(ghost.peer for ghost in value.ghosts),
-        left=value.left,
-        late=value.late,
-        banned=value.banned,
-        failed_leaders=value.failed_leaders,
-        voters=voters,
-        orders=tuple(taken.number for taken in value.orders),
-        order_number=value.order_number,
-        tokens=value.tokens,
-        partial_tokens=value.partial_tokens,
-        parameters={parameter.name: parameter.value for parameter in value.parameters},
-        paused=value.paused,
-        finished=value.finished,
-        begins=value.begins,
-        bytes=len(certified.data) + sum(map(len, certified.votes)) + len(certified.start),
-    )
-
-
-def _has(bits: bytes, place: int) -> bool:
-    return place // 8 < len(bits) and bool(bits[place // 8] >> (place % 8) & 1)

@@ -15,10 +15,11 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from node.coordinator.database import StoreError
 from node.coordinator.facts import Decided, Fact
 from node.coordinator.fold import fold
 from node.coordinator.spill import FILE, Spill
-from node.coordinator.store import SNAPSHOT_EVERY, Store, StoreError
+from node.coordinator.store import SNAPSHOT_EVERY, Store
 from node.coordinator.view import Round, View
 
 QUEUE = 20_000

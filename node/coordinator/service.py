@@ -15,7 +15,8 @@ from node.coordinator.facts import Fact
 from node.coordinator.fold import fold
 from node.coordinator.recorder import Recorder
 from node.coordinator.store import Store
-from node.coordinator.view import LISTS, Delta, View, plain
+from node.coordinator.view import LISTS, Delta, View
+from node.coordinator.view_json import plain
 
 TICK = 0.2
 """Seconds between two batches of changes to subscribers."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from node.coordinator.facts import Fact, from_json, kind_of, to_json
+from node.coordinator.facts import Fact
+from node.coordinator.facts_json import from_json, kind_of, to_json
 
 FILE = "spilled.jsonl"
 _BATCH = 2000

@@ -23,8 +23,8 @@ from node.coordinator import tables
 from node.coordinator.api.answers import as_json
 from node.coordinator.facts import Decided, Fact
 from node.coordinator.fold import replay
-from node.coordinator.store import point
-from node.coordinator.view import plain
+from node.coordinator.reading import point
+from node.coordinator.view_json import plain
 from node.roles.coordinator import Coordinator
 from protocol.identity import Identity
 from tests.bench.measurement import Measurement

@@ -8,7 +8,8 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
-from node.coordinator.view import KEYED, View, plain
+from node.coordinator.view import KEYED, View
+from node.coordinator.view_json import plain
 from protocol.errors import NodeError
 
 

@@ -27,12 +27,13 @@ from node.coordinator.api.answers import (
 )
 from node.coordinator.api.guard import Buckets, Guard
 from node.coordinator.api.stream import events
-from node.coordinator.facts import kind_of, subject_of
+from node.coordinator.database import StoreError
+from node.coordinator.facts_json import kind_of, subject_of
 from node.coordinator.metrics import Metrics
+from node.coordinator.reading import Credit, Stored
 from node.coordinator.service import Service
-from node.coordinator.store import Credit, Stored, StoreError
 from node.coordinator.verdict import line, strip
-from node.coordinator.view import plain, snapshot
+from node.coordinator.view_json import plain, snapshot
 from protocol.errors import NodeError
 
 MOST = 500

@@ -6,11 +6,12 @@ from functools import partial
 
 from nicegui import background_tasks, ui
 
+from node.coordinator.database import StoreError
 from node.coordinator.pages import words
 from node.coordinator.pages.components import Cell, Rows, Text, link, peer_link, section, when
 from node.coordinator.pages.site import Moment, Site
-from node.coordinator.store import StoreError
-from node.coordinator.view import Action, restored
+from node.coordinator.view import Action
+from node.coordinator.view_json import restored
 
 _PAGE = 100
 

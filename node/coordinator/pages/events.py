@@ -7,13 +7,15 @@ from functools import partial
 from nicegui import ui
 from nicegui.element import Element
 
-from node.coordinator.facts import kind_of, subject_of
+from node.coordinator.database import StoreError
+from node.coordinator.facts_json import kind_of, subject_of
 from node.coordinator.pages import words
 from node.coordinator.pages.components import VALUE, Cell, Rows, Text, peer_link, section, verdict_line, when
 from node.coordinator.pages.site import Site
-from node.coordinator.store import Stored, StoreError
+from node.coordinator.reading import Stored
 from node.coordinator.verdict import line
-from node.coordinator.view import View, plain
+from node.coordinator.view import View
+from node.coordinator.view_json import plain
 
 _PAGE = 100
 

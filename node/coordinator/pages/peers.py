@@ -6,6 +6,7 @@ from functools import partial
 from nicegui import ui
 from nicegui.element import Element
 
+from node.coordinator.database import StoreError
 from node.coordinator.pages import words
 from node.coordinator.pages.acting import Offer, button
 from node.coordinator.pages.components import (
@@ -22,7 +23,6 @@ from node.coordinator.pages.components import (
     when,
 )
 from node.coordinator.pages.site import Moment, Site
-from node.coordinator.store import StoreError
 from node.coordinator.view import Member, Round, View
 
 _OFFERS = (

@@ -6,9 +6,10 @@ from itertools import pairwise
 from nicegui import background_tasks, ui
 from nicegui.element import Element
 
+from node.coordinator.database import StoreError
 from node.coordinator.pages.components import Age, Points, Text, chart, section, set_lines
 from node.coordinator.pages.site import Moment, Site
-from node.coordinator.store import Point, StoreError
+from node.coordinator.reading import Point
 from node.coordinator.view import View
 
 Lines = Callable[[Sequence[Point], View], list[tuple[str, Points]]]

@@ -8,12 +8,13 @@ from typing import Any
 from nicegui import ui
 from nicegui.element import Element
 
+from node.coordinator.database import StoreError
 from node.coordinator.pages import words
 from node.coordinator.pages.components import COLOURS, FAINT, Rows, Text, link, name_of, section, when
 from node.coordinator.pages.grids import UNITS, Grid, Row, column, peer_column, rounded
 from node.coordinator.pages.site import Moment, Site
-from node.coordinator.store import StoreError
-from node.coordinator.view import Round, View, restored
+from node.coordinator.view import Round, View
+from node.coordinator.view_json import restored
 
 SPANS = (
     ("Compute", "compute", "computed"),

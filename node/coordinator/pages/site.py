@@ -16,8 +16,8 @@ from node.coordinator.actions import Actions
 from node.coordinator.alerts import Alert, alerts
 from node.coordinator.pages.components import Text, verdict_line
 from node.coordinator.pages.words import safe
+from node.coordinator.reading import Point
 from node.coordinator.service import Service
-from node.coordinator.store import Point
 from node.coordinator.verdict import Dot, Line, line, strip
 from node.coordinator.view import View
 

@@ -3,18 +3,11 @@
 import json
 from dataclasses import replace
 
-from node.coordinator.facts import (
-    Acted,
-    Contribution,
-    Decided,
-    Evidence,
-    Refused,
-    from_json,
-    kind_of,
-    to_json,
-)
+from node.coordinator.facts import Acted, Contribution, Decided, Evidence, Refused, Reported
+from node.coordinator.facts_json import from_json, kind_of, to_json
 from node.coordinator.fold import fold, replay
-from node.coordinator.view import View, applied, plain, snapshot
+from node.coordinator.view import View
+from node.coordinator.view_json import applied, plain, snapshot
 from tests.node.coordinator.sample import START, history, one_round, opening, peer, report
 
 
@@ -127,3 +120,17 @@ def test_what_a_member_does_before_the_decision_is_seen_here_is_in_the_next_roun
     assert view.rounds["1"].marks[peer(0)]["compute"] == START + 49
     far = replay([*opening(), report(peer(0), 60, START, "train.begin", round=10**6)])
     assert set(far.rounds) == {"0"}
+
+
+def test_bytes_from_before_the_coordinator_came_are_no_rounds() -> None:
+    late = [fact for fact in history(3) if not (isinstance(fact, Reported) and fact.kind == "node.start")]
+    view = replay(late)
+    assert view.rounds["0"].sent == {}
+    assert view.rounds["1"].sent[peer(1)] == 1_000_000
+    again = [
+        report(peer(1), 1, START + 200, "node.start", name="again"),
+        report(peer(1), 2, START + 230, "bytes", round=4, rounds=700, state=0, total=3_000),
+    ]
+    view = replay([*one_round(3, absent=(1,)), *again], view)
+    assert view.rounds["3"].sent[peer(1)] == 700 and view.members[peer(1)].figures.rate is not None
+    assert view.members[peer(1)].figures.rate.value == 3_000 / 30

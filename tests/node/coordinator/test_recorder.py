@@ -7,13 +7,13 @@ from threading import Event
 
 import pytest
 
-from node.coordinator import store as store_module
+from node.coordinator import database as database_module
 from node.coordinator.facts import Acted, Fact
 from node.coordinator.recorder import Recorder
 from node.coordinator.service import Service
 from node.coordinator.spill import FILE, Spill
 from node.coordinator.store import Store
-from node.coordinator.view import snapshot
+from node.coordinator.view_json import snapshot
 from tests.node.coordinator.sample import START, history, one_round, opening, peer
 
 PATIENCE = 30
@@ -46,7 +46,7 @@ def wait(futures: "list[Future[None]]") -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock is waited for only briefly."""
-    monkeypatch.setattr(store_module, "_WAIT", 0.05)
+    monkeypatch.setattr(database_module, "_WAIT", 0.05)
     monkeypatch.setattr("node.coordinator.recorder._AGAIN", 0.05)
 
 
@@ -93,8 +93,8 @@ def test_a_full_database_loses_nothing(quick: None, tmp_path: Path) -> None:
 
     limit = [f"PRAGMA max_page_count={pages}"]
 
-    @store_module.sql.event.listens_for(desk.store._engine, "begin")
-    def bounded(connection: store_module.Connection) -> None:
+    @database_module.sql.event.listens_for(desk.store._engine, "begin")
+    def bounded(connection: database_module.Connection) -> None:
         connection.exec_driver_sql(limit[0])
 
     desk.recorder.start()

@@ -7,10 +7,11 @@ import pytest
 import sqlalchemy as sql
 
 from node.coordinator import tables
+from node.coordinator.database import database_url
 from node.coordinator.facts import Acted, Admitted, Decided, Reported
 from node.coordinator.fold import replay
-from node.coordinator.store import Store, database_url
-from node.coordinator.view import plain, restored, snapshot
+from node.coordinator.store import Store
+from node.coordinator.view_json import plain, restored, snapshot
 from protocol.errors import Code, NodeError
 from tests.node.coordinator.sample import START, history, one_round, opening, peer, report
 

@@ -1,0 +1,1 @@
+"""What each kind of fact changes in the view."""

@@ -1,0 +1,48 @@
+"""Published versions, and verdicts on rollouts."""
+
+from dataclasses import replace
+
+from node.coordinator.facts import Policy, Verdict
+from node.coordinator.folds.making import Next
+from node.coordinator.view import RECENT_ROUNDS, Delta, Judged, Version
+
+
+def policy(following: Next, fact: Policy) -> None:
+    """A published version, or who has how much of it."""
+    key = f"{fact.kind}/{fact.version}"
+    versions = dict(following.view.versions)
+    old = versions.get(key) or Version(key, fact.kind, fact.version, at=fact.seen_at)
+    holders = {**old.holders, fact.holder: fact.progress} if fact.holder else old.holders
+    versions[key] = replace(
+        old, digest=fact.digest or old.digest, size=fact.size or old.size, holders=holders
+    )
+    following.deltas.append(Delta("versions", key, versions[key]))
+    if len(versions) > RECENT_ROUNDS:
+        oldest = min(versions, key=lambda each: (versions[each].at, versions[each].version))
+        del versions[oldest]
+        following.deltas.append(Delta("versions", oldest, None))
+    following.view = replace(following.view, versions=versions)
+
+
+def verdict(following: Next, fact: Verdict) -> None:
+    """A verdict on rollouts."""
+    following.one_more(
+        "verdicts",
+        Judged(
+            fact.worker, fact.file, fact.outcome, fact.code, fact.sentence, fact.validator, fact.rollouts,
+            fact.reward, fact.solved, fact.staleness, fact.seen_at,
+        ),
+    )  # fmt: skip
+    sums = following.view.rollouts
+    if fact.outcome == "accepted":
+        weight = fact.rollouts if fact.reward is not None else 0
+        sums = replace(
+            sums, accepted=sums.accepted + fact.rollouts, rewarded=sums.rewarded + weight,
+            reward_sum=sums.reward_sum + weight * (fact.reward or 0.0),
+            solved_sum=sums.solved_sum + weight * (fact.solved or 0.0), as_of=fact.seen_at,
+        )  # fmt: skip
+    elif fact.outcome == "refused":
+        sums = replace(sums, refused=sums.refused + fact.rollouts, as_of=fact.seen_at)
+    else:
+        sums = replace(sums, undecided=sums.undecided + fact.rollouts, as_of=fact.seen_at)
+    following.single("rollouts", sums)
