@@ -20,7 +20,7 @@ async def test_a_wrong_clock_is_said_once_and_records_are_signed_by_the_members_
         Identity.ephemeral(), tmp_path, listen=Address("127.0.0.1", 0), directory_port=0, announce="", upload=None,
         roles=("trainer",), emit=emit,
     )  # fmt: skip
-    assert abs(network.now() - time.time()) < 5
+    assert abs(network.now() - time.time()) < 60
     directory: Any = SimpleNamespace(clock_warning=None, now=lambda: 1000.0)
     network.directory = directory
     network._look_at_clock()

@@ -232,7 +232,7 @@ def test_the_older_of_two_processes_with_one_key_says_so_and_ends(swarm: Swarm, 
         await crowd.until(lambda: 1 in first.digests(), LONG)
         assert first.member.state is not None
         first.member.post(TwinSeen(b"t" * 16, first.member.state.started + 1))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await first.member.superseded.wait()
         assert [fields["code"] for fields in first.of("clone")] == [Code.ID_CLONED]
 

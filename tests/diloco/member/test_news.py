@@ -125,7 +125,7 @@ async def readers(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Bus, l
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 

@@ -77,7 +77,7 @@ class World:
     async def until(self, round_number: int) -> None:
         running = asyncio.ensure_future(self.outer.run())
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while self.outer.reached != round_number:
                     await asyncio.sleep(0.01)
         finally:
@@ -130,7 +130,7 @@ async def test_a_reset_waits_for_room_on_the_disk() -> None:
     await asyncio.sleep(0.05)
     assert world.stored == [] and world.events[-1][0] == "ledger.waits"
     world.full = False
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while world.stored != [world.tip]:
             await asyncio.sleep(0.01)
 

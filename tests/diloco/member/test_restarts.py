@@ -217,6 +217,6 @@ async def test_a_banned_member_that_lacks_bytes_ends_and_does_not_wait_for_them(
         await banned.restart()
         assert banned.task is not None
         with pytest.raises(NodeError) as refused:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await banned.task
         assert refused.value.code == Code.RND_BANNED

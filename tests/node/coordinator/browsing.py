@@ -13,7 +13,7 @@ PAGES = (
 )  # fmt: skip
 """Every page; ``{round}`` and ``{peer}`` are filled in."""
 
-PATIENCE = 15_000  # milliseconds
+PATIENCE = 60_000  # milliseconds
 NARROW = 400
 CONTRAST = 4.5
 

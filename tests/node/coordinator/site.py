@@ -20,7 +20,7 @@ from node.coordinator.service import Service
 from node.coordinator.store import Store
 
 TOKEN = "a-token-that-only-tests-know"
-PATIENCE = 30
+PATIENCE = 60
 
 
 @dataclass

@@ -16,7 +16,7 @@ from node.coordinator.store import Store
 from node.coordinator.view_json import snapshot
 from tests.node.coordinator.sample import START, history, one_round, opening, peer
 
-PATIENCE = 30
+PATIENCE = 60
 
 
 class Desk:

@@ -40,7 +40,7 @@ class Address:
     async def until(self, count: int) -> None:
         while len(self.got) < count:
             self.news.clear()
-            await asyncio.wait_for(self.news.wait(), 30)
+            await asyncio.wait_for(self.news.wait(), 60)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from node.demo.processes import environment
 from node.eventlog import Tail
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 30
+PATIENCE = 60
 
 
 class Running:

@@ -72,7 +72,7 @@ async def test_each_version_arrives_bit_for_bit_and_says_its_beacon(tmp_path: Pa
                 path = await follower.bring(known)
                 assert (read_weights(path, LAYOUT) == params(number)).all()
             assert follower.anchor(there.peer_id, 0) == b"a" * 32
-            older = await follower.told(1, timedelta(seconds=5))
+            older = await follower.told(1, timedelta(seconds=60))
             assert (read_weights(await follower.bring(older), LAYOUT) == params(1)).all()
 
 
@@ -85,7 +85,7 @@ async def test_who_comes_late_has_the_newest_and_those_of_the_window(tmp_path: P
         async with following(there, here, tmp_path / "worker") as follower:
             await follower.after(4)
             for number in (3, 4, 5):
-                known = await follower.told(number, timedelta(seconds=5))
+                known = await follower.told(number, timedelta(seconds=60))
                 assert (read_weights(await follower.bring(known), LAYOUT) == params(number)).all()
             with pytest.raises(NodeError) as unknown:
                 await follower.told(2, timedelta(seconds=0.1))

@@ -57,11 +57,11 @@ class Node:
     async def connect(self, other: "Node") -> None:
         await self.carrier.connect(other.carrier.multiaddrs[0])
 
-    async def hears(self, *texts: str, seconds: float = 20) -> None:
+    async def hears(self, *texts: str, seconds: float = 60) -> None:
         """Waits until it has heard all of them."""
         await self.until(lambda: set(texts) <= set(self.heard), seconds)
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 20) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = 60) -> None:
         async with asyncio.timeout(seconds):
             while not condition():
                 self._changed.clear()

@@ -184,7 +184,7 @@ async def test_a_caller_that_says_nothing_is_given_up(pair: Pair) -> None:
 
 async def test_questions_beyond_the_rate_are_read_later_and_none_is_lost(pair: Pair) -> None:
     texts = [str(number) for number in range(6)]
-    patient = timedelta(seconds=10)
+    patient = timedelta(seconds=60)
     answer = await pair.caller.feed(pair.peer, Dictate, words(*texts, kind=Dictate), progress=patient)
     assert answer == Word(" ".join(texts))
 

@@ -21,7 +21,7 @@ from shardcast.http.server import Server
 from shardcast.http.source import Source
 
 MIB = 1024 * 1024
-QUICK = Manner(silence=timedelta(seconds=5), patience=timedelta(seconds=20))
+QUICK = Manner(silence=timedelta(seconds=5), patience=timedelta(seconds=60))
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
@@ -127,7 +127,7 @@ async def published(origin: Origin, path: Path, **options: Any) -> Published:
     return await (await origin.publish(path, **options)).done()
 
 
-async def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
+async def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
     """Waits until something holds that has no event of its own."""
     async with asyncio.timeout(seconds):
         while not true():

@@ -53,7 +53,7 @@ async def test_a_file_is_fetched_while_it_is_still_written(tree: Tree) -> None:
     with path.open("ab", buffering=0) as file:
         for start in range(0, len(content), MIB):
             file.write(content[start : start + MIB])
-            progress = await asyncio.wait_for(seen.get(), 20)
+            progress = await asyncio.wait_for(seen.get(), 60)
             assert progress.bytes == start + MIB, "each shard arrives before the next is written"
     await fetch
     await publication.done()

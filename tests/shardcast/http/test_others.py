@@ -117,7 +117,7 @@ class Nginx:
             [NGINX, "-c", str(self.folder / "nginx.conf"), "-p", str(self.folder)]
         )
         url = f"http://127.0.0.1:{self.port}"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", self.port)
