@@ -18,6 +18,7 @@ from types import FrameType, TracebackType
 
 import psutil
 
+from node import early
 from node.children import end_descendants
 from protocol.errors import Code, NodeError
 
@@ -28,7 +29,6 @@ RUNS = Path("runs")
 _LOCK_SCHEMA = 1
 _LOCK_BYTES = 4096
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 SAME_SIGNAL = timedelta(milliseconds=500)
 """A repeat within this time is the same wish: terminals, `make` and `timeout` pass one Ctrl-C on to a whole group."""
@@ -224,10 +224,10 @@ class StopSignals:
             self._on_now(number)
 
     def __enter__(self) -> "StopSignals":
-        for number in STOP_SIGNALS:
+        for number in early.SIGNALS:
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue  # started with nohup: it is meant to outlive its terminal
-            self._before[number] = signal.signal(number, self._handle)
+            self._before[number] = early.before(number, signal.signal(number, self._handle))
         return self
 
     def __exit__(

@@ -20,7 +20,7 @@ def test_the_wheel_holds_all_of_our_packages_and_nothing_else(wheel: Path) -> No
 def test_the_wheel_brings_the_command_and_the_licence(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (entry_points,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
-        assert "intellect-node = node.cli:main" in archive.read(entry_points).decode()
+        assert "intellect-node = node.__main__:main" in archive.read(entry_points).decode()
         assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
 
 
