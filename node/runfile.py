@@ -238,9 +238,10 @@ class RunFile(RunSections):
     """This node."""
 
     @model_validator(mode="after")
-    def _temperatures_agree(self) -> Self:
-        if self.rl.temperature != self.objective.temperature:
-            raise ValueError("objective.temperature has to be rl.temperature")
+    def _samplings_agree(self) -> Self:
+        for name in ("temperature", "top_p", "top_k"):
+            if getattr(self.rl, name) != getattr(self.objective, name):
+                raise ValueError(f"objective.{name} has to be rl.{name}")
         return self
 
     _name: str = PrivateAttr(default="run file")

@@ -57,7 +57,12 @@ def _read(kind: type[S], held: Mapping[str, Any]) -> S:
 def sampling_of(section: RlSection, renderer: Renderer) -> Sampling:
     """How tokens are drawn."""
     return Sampling(
-        temperature=section.temperature, max_tokens=section.max_tokens, stop=section.stop, eos=(renderer.end,)
+        temperature=section.temperature,
+        top_p=section.top_p,
+        top_k=section.top_k,
+        max_tokens=section.max_tokens,
+        stop=section.stop,
+        eos=(renderer.end,),
     )
 
 

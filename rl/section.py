@@ -21,6 +21,10 @@ class RlSection(Section):
     """Rounds that a rollout's policy may be older than the round that trains on it."""
     temperature: Annotated[float, Field(gt=0.0, le=10.0)] = 1.0
     """Of sampling."""
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """Tokens are drawn from the smallest set of the likeliest that has at least this probability."""
+    top_k: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Tokens are drawn from so many of the likeliest; 0 draws from all."""
     max_tokens: Annotated[int, Field(ge=1, le=1_048_576)] = 256
     """Most sampled tokens of a rollout, over all its turns."""
     turns: Annotated[int, Field(ge=1, le=1024)] = 1

@@ -2,7 +2,8 @@
 
 The log-probabilities that rollouts came with are not believed: before a step each policy version that sampled a token
 of it is loaded once, and one forward pass of the rows that hold such tokens gives their log-probabilities. Both sides
-of a ratio thereby come from the same code on the same machine.
+of a ratio thereby come from the same code on the same machine. Where top-k or top-p cut, that pass also says what was
+kept, and all log-probabilities are of the distribution over those tokens of the vocabulary.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from rl.training.batches import read_batch
 from rl.training.losses import PEAKS, SUMS, measure
 from rl.training.packing import REPORTED, Rows, select
 from rl.training.settings import ObjectiveSection
+from rl.training.truncation import Bits, all_kept, cut, kept, packed
 from rl.training.work import parse_work
 
 
@@ -38,6 +40,7 @@ class Pass:
         advantages: float32[N].
         behaviour: float32[N], completed before the first step.
         reference: float32[N], completed as well; None without a reference policy.
+        kept: Of what each token was drawn, completed with `behaviour`; None where nothing is cut.
         versions: int64[N] on the CPU.
         policies: The versions of the tokens of this pass on any rank, in ascending order.
     """
@@ -50,6 +53,7 @@ class Pass:
     advantages: Tensor
     behaviour: Tensor
     reference: Tensor | None
+    kept: Bits | None
     versions: Tensor
     policies: tuple[int, ...]
 
@@ -60,7 +64,7 @@ class PolicyObjective:
     Args:
         model: Shape of the model.
         layout: Its layout.
-        settings: Loss, coefficients, temperature.
+        settings: Loss, coefficients, temperature, cuts.
     """
 
     sums: tuple[str, ...] = SUMS
@@ -83,9 +87,12 @@ class PolicyObjective:
                 steps.append(Step(batch.positions, 0, ()))
                 continue
             rows = read_batch(batch.path, self._model.vocab, self._model.context)
-            passes = (
-                tuple(_passes(rows, self._settings.pass_tokens, place, with_reference)) if rows.count else ()
-            )
+            if self._cuts and (rows.versions[rows.sampled] == REPORTED).any():
+                raise NodeError(
+                    Code.RL_BATCH,
+                    "A batch has tokens of no policy version: what top-k and top-p had left to draw is not known.",
+                )
+            passes = tuple(self._passes(rows, place)) if rows.count else ()
             steps.append(Step(batch.positions, rows.count, passes))
         passes = tuple(part for step in steps for part in step.parts)
         for version in sorted({version for part in passes for version in part.policies}):
@@ -97,8 +104,7 @@ class PolicyObjective:
             place.load(read_weights(asked.policies[version], self._layout))
             for part in passes:
                 if version in part.policies:
-                    mine = (part.versions == version).to(place.device)
-                    part.behaviour[mine] = self._logprobs(part, place)[mine]
+                    self._behaviour(part, version, place)
         if with_reference and passes:
             if asked.reference is None:
                 raise NodeError(
@@ -112,8 +118,8 @@ class PolicyObjective:
 
     def loss(self, part: Pass, place: Place) -> Passed:
         """The loss of this rank's sampled tokens."""
-        logs = self._distributions(part, place)
-        chosen = logs.gather(1, part.targets[:, None])[:, 0]
+        logs = self._distributions(part, self._tempered(part, place))
+        chosen = _chosen(logs, part)
         entropy = -(logs.exp() * logs).sum(1)
         measured = measure(
             chosen, entropy, part.behaviour, part.advantages, part.reference, self._settings
@@ -124,49 +130,74 @@ class PolicyObjective:
         """Nothing: a policy is evaluated by its rewards."""
         return Step(0, 0, ())
 
+    @property
+    def _cuts(self) -> bool:
+        """Whether less than the whole vocabulary is drawn from."""
+        return self._settings.top_p < 1 or 0 < self._settings.top_k < self._model.vocab
+
+    def _behaviour(self, part: Pass, version: int, place: Place) -> None:
+        """Complete what the loaded policy sampled: its log-probabilities, and what it kept of the vocabulary."""
+        mine = part.versions == version
+        with torch.no_grad():
+            tempered = self._tempered(part, place)
+            if part.kept is not None:
+                found = kept(tempered, self._settings.top_k, self._settings.top_p)
+                found.scatter_(1, part.targets[:, None], True)  # one at the cut may be cut here
+                part.kept[mine.numpy()] = packed(found)[mine.numpy()]
+            there = mine.to(place.device)
+            part.behaviour[there] = _chosen(self._distributions(part, tempered), part)[there]
+
     def _logprobs(self, part: Pass, place: Place) -> Tensor:
         """Log-probabilities of the sampled tokens under the weights that are loaded, without a gradient."""
         with torch.no_grad():
-            return self._distributions(part, place).gather(1, part.targets[:, None])[:, 0]
+            return _chosen(self._distributions(part, self._tempered(part, place)), part)
 
-    def _distributions(self, part: Pass, place: Place) -> Tensor:
-        """float32[N, vocab]: logarithms of what each sampled token was drawn from, at the run's temperature."""
+    def _tempered(self, part: Pass, place: Place) -> Tensor:
+        """float32[N, vocab]: logits that predict the sampled tokens, at the run's temperature."""
         logits = place.logits(
             input_ids=part.tokens, position_ids=part.positions, attention_mask=part.mask
         )  # fmt: skip
-        return torch.log_softmax(logits[:, :-1][part.chosen].float() / self._settings.temperature, -1)
+        return logits[:, :-1][part.chosen].float() / self._settings.temperature
+
+    def _distributions(self, part: Pass, tempered: Tensor) -> Tensor:
+        """float32[N, vocab]: logarithms of what each sampled token was drawn from."""
+        return torch.log_softmax(tempered if part.kept is None else cut(tempered, part.kept), -1)
+
+    def _passes(self, rows: Rows, place: Place) -> Iterator[Pass]:
+        """This rank's passes; every rank has as many, the last ones perhaps of nothing but padding."""
+        fits = self._settings.pass_tokens // rows.tokens.shape[1]
+        share = max(1, min(fits, -(-len(rows.tokens) // place.world)))
+        for first in range(0, len(rows.tokens), share * place.world):
+            together = rows.versions[first : first + share * place.world]
+            policies = tuple(int(each) for each in np.unique(together) if each != REPORTED)
+            yield self._pass(select(rows, first + place.rank * share, share), policies, place)
+
+    def _pass(self, rows: Rows, policies: tuple[int, ...], place: Place) -> Pass:
+        device = place.device
+        segments = torch.from_numpy(rows.segments).to(device)
+        length = segments.shape[1]
+        causal = torch.ones(length, length, dtype=torch.bool, device=device).tril()
+        tokens = torch.from_numpy(rows.tokens).to(device).long()
+        chosen = torch.from_numpy(rows.sampled[:, 1:].copy())
+
+        def picked(values: Any) -> Tensor:
+            return torch.from_numpy(values[:, 1:].copy())[chosen]
+
+        behaviour = picked(rows.behaviour).to(device)
+        return Pass(
+            tokens=tokens,
+            positions=torch.from_numpy(rows.positions).to(device).long(),
+            mask=((segments[:, :, None] == segments[:, None, :]) & causal)[:, None],
+            chosen=chosen.to(device),
+            targets=picked(rows.tokens).to(device).long(),
+            advantages=picked(rows.advantages).to(device),
+            behaviour=behaviour,
+            reference=torch.zeros_like(behaviour) if self._settings.kl_coefficient else None,
+            kept=all_kept(len(behaviour), self._model.vocab) if self._cuts else None,
+            versions=picked(rows.versions).long(),
+            policies=policies,
+        )
 
 
-def _passes(rows: Rows, tokens: int, place: Place, with_reference: bool) -> Iterator[Pass]:
-    """This rank's passes; every rank has as many, the last ones perhaps of nothing but padding."""
-    share = max(1, min(tokens // rows.tokens.shape[1], -(-len(rows.tokens) // place.world)))
-    for first in range(0, len(rows.tokens), share * place.world):
-        together = rows.versions[first : first + share * place.world]
-        policies = tuple(int(each) for each in np.unique(together) if each != REPORTED)
-        yield _pass(select(rows, first + place.rank * share, share), policies, place, with_reference)
-
-
-def _pass(rows: Rows, policies: tuple[int, ...], place: Place, with_reference: bool) -> Pass:
-    device = place.device
-    segments = torch.from_numpy(rows.segments).to(device)
-    length = segments.shape[1]
-    causal = torch.ones(length, length, dtype=torch.bool, device=device).tril()
-    tokens = torch.from_numpy(rows.tokens).to(device).long()
-    chosen = torch.from_numpy(rows.sampled[:, 1:].copy())
-
-    def picked(values: Any) -> Tensor:
-        return torch.from_numpy(values[:, 1:].copy())[chosen]
-
-    behaviour = picked(rows.behaviour).to(device)
-    return Pass(
-        tokens=tokens,
-        positions=torch.from_numpy(rows.positions).to(device).long(),
-        mask=((segments[:, :, None] == segments[:, None, :]) & causal)[:, None],
-        chosen=chosen.to(device),
-        targets=picked(rows.tokens).to(device).long(),
-        advantages=picked(rows.advantages).to(device),
-        behaviour=behaviour,
-        reference=torch.zeros_like(behaviour) if with_reference else None,
-        versions=picked(rows.versions).long(),
-        policies=policies,
-    )
+def _chosen(logs: Tensor, part: Pass) -> Tensor:
+    return logs.gather(1, part.targets[:, None])[:, 0]

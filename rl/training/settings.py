@@ -30,5 +30,9 @@ class ObjectiveSection(Section):
     """Weight of the mean entropy, which the loss rewards."""
     temperature: Annotated[float, Field(gt=0.0, le=10.0)] = 1.0
     """The temperature that rollouts are sampled with: logits are divided by it on both sides of a ratio."""
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """The cut that rollouts are sampled with: both sides of a ratio are of what it kept."""
+    top_k: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """The same of the largest."""
     pass_tokens: Annotated[int, Field(ge=1, le=2**24)] = 4096
     """Tokens of one forward and backward pass of a worker, in whole packed rows and at least one."""

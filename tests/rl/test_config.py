@@ -68,6 +68,18 @@ def test_two_temperatures_that_differ_are_refused() -> None:
         parse(TEXT.replace("temperature = 0.7\nloss", "temperature = 1.0\nloss"))
 
 
+@pytest.mark.failure_mode(50)
+@pytest.mark.parametrize(("name", "value"), [("top_p", 0.9), ("top_k", 40)])
+def test_what_rollouts_are_cut_to_is_what_the_loss_is_of(name: str, value: float) -> None:
+    sampled = TEXT.replace("[rl]\n", f"[rl]\n{name} = {value}\n")
+    with pytest.raises(RunFileError, match=f"objective.{name} has to be rl.{name}"):
+        parse(sampled)
+    sections = parse(sampled.replace("[objective]\n", f"[objective]\n{name} = {value}\n")).sections()
+    renderer = Renderer(load_tokenizer(train_tokenizer([], 260), 260))
+    terms = terms_of(RunId("run"), sections, renderer, "1", Digest(b"t" * 32))
+    assert getattr(terms.sampling, name) == getattr(objective_of(sections), name) == value
+
+
 def test_a_genesis_with_something_else_is_refused() -> None:
     for wrong in ({"group_size": 1}, {"colour": "red"}, {"window": "two"}):
         with pytest.raises(NodeError) as refused:

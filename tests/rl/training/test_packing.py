@@ -323,9 +323,7 @@ def test_a_pass_of_padding_alone_has_loss_zero_and_finite_gradients(
     reference = bench.policies[3]
     work = work_of([Batch(tmp_path / "real", 1)], bench.policies, reference)
     (step,) = bench.objective.steps(work, bench.place)
-    from rl.training.objective import _pass
-
-    padding: Pass = _pass(rows, (), bench.place, True)
+    padding: Pass = bench.objective._pass(rows, (), bench.place)
     passed = bench.objective.loss(padding, bench.place)
     passed.loss.backward()
     assert passed.loss.item() == 0.0 and not passed.sums.any() and len(passed.sums) == len(SUMS)
