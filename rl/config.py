@@ -119,7 +119,7 @@ def rules_of(sections: RunSections) -> Rules:
 
 def shares_of(section: RlSection) -> Shares:
     """How much is audited."""
-    return Shares(established=section.audited, twice=section.twice)
+    return Shares(established=section.audited, twice=section.twice, planted=section.planted)
 
 
 def validators_of(section: RlSection) -> frozenset[PeerId]:

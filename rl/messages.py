@@ -166,10 +166,17 @@ class PutRollouts:
 
 @message("rl.file-part", version=1, max_bytes="300 KiB", rate="2000/s", audience="member", plane="bulk")
 class FilePart:
-    """The next bytes of a rollout file. The first part has the signature, too."""
+    """The next bytes of a rollout file. The first part has the signature, too.
+
+    Attributes:
+        data: The bytes.
+        signer: Who signed the file: its worker; where a validator asks, the trainer that answers.
+        signature: Over the file's digest.
+        size: Bytes of the whole file.
+    """
 
     data: memoryview = field(1)
-    worker: str = field(2, default="", max_bytes=64)
+    signer: str = field(2, default="", max_bytes=64)
     signature: bytes = field(3, default=b"", max_bytes=255)
     size: int = field(4, default=0)
 

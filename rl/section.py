@@ -55,6 +55,8 @@ class RlSection(Section):
     """Share of the files of established workers for which a validator runs the model."""
     twice: Annotated[float, Field(ge=0.0, le=1.0)] = 0.05
     """Share of the files that two validators check without knowing it."""
+    planted: Annotated[float, Field(ge=0.0, le=1.0)] = 0.02
+    """For each file, how likely a bad one is planted beside it, to find validators that do not look."""
     validators: Annotated[
         tuple[Annotated[str, Field(pattern=PEER_ID_PATTERN)], ...],
         BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),

@@ -26,12 +26,14 @@ from node.demo_rl.plan import (
     run_file,
     worker_file,
 )
+from node.demo_rl.timeline import Watch
 from node.demo_rl.view import View
 from node.eventlog import EventLog, Tail
 from protocol.errors import NodeError
 from protocol.identity import Identity
 
 LOOK = timedelta(milliseconds=100)
+SAMPLE_EVERY = timedelta(seconds=2)
 WARM_PATIENCE = timedelta(minutes=10)
 START_PATIENCE = timedelta(minutes=4)
 """Until the first step."""
@@ -61,6 +63,7 @@ class Conductor:
         self._tails = {name: Tail(folder / name / eventlog.FILE) for name in NODES}
         self._children: dict[str, Child] = {}
         self._policies = folder / "policies"
+        self._processor, self._looked = Watch(), 0.0
         self._told = False
 
     def run(self) -> None:
@@ -184,6 +187,7 @@ class Conductor:
                 )
             if len(self._facts.steps) > steps:
                 steps, last = len(self._facts.steps), time.monotonic()
+                self._sample()
             patience = STEP_PATIENCE if steps else START_PATIENCE
             if time.monotonic() - last > patience.total_seconds():
                 raise Broken(f"No step for {patience.total_seconds():.0f} s.")
@@ -194,6 +198,14 @@ class Conductor:
                 lambda: self._facts.ban() is not None and self._children[CHEAT].status is not None,
                 BAN_PATIENCE, "the cheat to be banned",
             )  # fmt: skip
+
+    def _sample(self) -> None:
+        """What the processes have used so far, when a step is done; at most so often that it costs nothing."""
+        if time.monotonic() - self._looked < SAMPLE_EVERY.total_seconds():
+            return
+        self._looked = time.monotonic()
+        nodes = {name: child.process.pid for name, child in self._children.items() if child.status is None}
+        self._facts.samples.append(self._processor.look(nodes, time.time()))
 
     def _look(self) -> None:
         self._read()

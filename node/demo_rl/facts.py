@@ -4,7 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from node.demo_rl.plan import CHEAT, HONEST, NODES, TRAINER, VALIDATOR, RlOptions
+from node.demo_rl.plan import CHEAT, HONEST, NODES, STEADY_FROM, TRAINER, VALIDATOR, RlOptions
+from node.demo_rl.timeline import Sample, per_step
 from node.eventlog import Event
 
 
@@ -22,6 +23,7 @@ class Facts:
         seconds: From start to end.
         cpu: Seconds of all cores.
         evidence: Files that the trainer keeps against the cheat.
+        samples: What the processes have used, after some of the steps.
     """
 
     options: RlOptions
@@ -33,6 +35,7 @@ class Facts:
     seconds: float = 0.0
     cpu: float = 0.0
     evidence: tuple[str, ...] = ()
+    samples: list[Sample] = field(default_factory=list)
 
     def of(self, name: str, *kinds: str) -> list[Event]:
         """A node's events of some kinds."""
@@ -117,12 +120,17 @@ class Facts:
                 found.append(max(end for end in ends if end is not None) - event.t + float(event["seconds"]))
         return found
 
+    def processor(self) -> dict[str, float] | None:
+        """Processor seconds of a step in steady state, by phase."""
+        return per_step(self.samples, self.steps, self.of, begin=STEADY_FROM)
+
     def summary(self) -> dict[str, Any]:
         """How long things took, seconds, the median of each."""
         return {
             "broadcast": _median(self.broadcasts()),
             "generation_of_a_file": _median(self.seconds_of("rollouts.made", *HONEST)),
             "verification_of_a_file": _median(self.seconds_of("verdict.given", VALIDATOR)),
+            "training_of_a_step": _median(self.seconds_of("rollouts.step", TRAINER)),
         }
 
 

@@ -12,6 +12,9 @@ NODES = (TRAINER, VALIDATOR, *HONEST, CHEAT)
 CHEAT_FROM = 5
 """The cheat joins once there is this policy version: then there is one that is four versions older."""
 
+STEADY_FROM = 8
+"""From this step on, counted from 0, workers are known and their files audited by share."""
+
 GROUPS, GROUP_SIZE, WINDOW, LONGEST = 16, 8, 2, 4
 
 

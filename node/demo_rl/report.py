@@ -11,16 +11,23 @@ from node.demo.svg import Bar, Line, Mark, line_chart, row_chart
 from node.demo.verdict import Check
 from node.demo_rl.facts import Facts
 from node.demo_rl.plan import CHEAT, HONEST, TRAINER, VALIDATOR
+from node.demo_rl.timeline import PHASES, added_share
 from node.machine import Machine, software_version
 from protocol.files import write_whole
 
-SCHEMA = 1
+SCHEMA = 2
+
+_STYLES = {
+    "generation": "applying", "training": "training", "verification": "deciding", "broadcast": "reducing",
+    "coordination": "waiting", "network": "starting",
+}  # fmt: skip
+_LEGEND = {_STYLES[phase]: phase for phase in ("generation", "training", "verification", "broadcast")}
 
 
 def make_report(facts: Facts, checks: Sequence[Check], machine: Machine) -> dict[str, Any]:
     """All that the demo came to, in JSON's types."""
     failures = [sentence for check in checks for sentence in check.wrong]
-    ban, told = facts.ban(), facts.told()
+    ban, told, spent = facts.ban(), facts.told(), facts.processor()
     return {
         "schema": SCHEMA,
         "ok": not failures,
@@ -42,6 +49,8 @@ def make_report(facts: Facts, checks: Sequence[Check], machine: Machine) -> dict
                     "round",
                     "groups",
                     "reward",
+                    "solved",
+                    "seconds",
                     "entropy",
                     "kl",
                     "clipped",
@@ -54,6 +63,8 @@ def make_report(facts: Facts, checks: Sequence[Check], machine: Machine) -> dict
         ],
         "staleness": {str(age): groups for age, groups in sorted(facts.staleness().items())},
         "seconds_of": facts.summary(),
+        "processor_seconds_of_a_step": spent,
+        "broadcast_and_verification_add": None if spent is None else added_share(spent),
         "rollout_files": facts.rollouts(),
         "ban": None
         if ban is None
@@ -95,13 +106,17 @@ def page(report: Mapping[str, Any], facts: Facts) -> str:
         f"{report['machine']['cores']} cores, {report['seconds']:.0f} s, {report['cpu_seconds']:.0f} s of processor "
         f'time</p><ul class="verdict {words}">{checks}</ul><ul class="failures">{failures}</ul>',
         _section("Held-out tasks solved", line_chart([solved], x_label="policy version", y_label="share")),
-        _section("Reward", _chart(steps, ("reward",), "reward of trained groups")),
+        _section(
+            "Reward, share of rollouts that solve their task",
+            _chart(steps, ("reward", "solved"), "of trained groups"),
+        ),
         _section(
             "Entropy, KL divergence from the sampling policy",
             _chart(steps, ("entropy", "kl"), "nats per token"),
         ),
         _section("Time", _time(facts)),
         _section("Seconds, medians", _table(report["seconds_of"])),
+        _section("Processor time of a step in steady state", _processor(report)),
         _section("Groups trained on, by age in versions", _table(report["staleness"])),
         _section(
             "Rollout files by worker and verdict",
@@ -119,7 +134,7 @@ def page(report: Mapping[str, Any], facts: Facts) -> str:
 
 
 def _chart(steps: Sequence[Mapping[str, Any]], names: Sequence[str], y_label: str) -> str:
-    styles = ("validation", "training")
+    styles = ("validation", "train")
     lines = [
         Line(name, style, tuple((step["round"], step[name]) for step in steps if step[name] is not None))
         for name, style in zip(names, styles, strict=False)
@@ -143,23 +158,37 @@ def _table(values: Mapping[str, Any]) -> str:
 
 
 def _time(facts: Facts) -> str:
-    """What each node did: makes rollouts, judges files, brings and publishes policies; steps as guides."""
+    """What each node did: generates, trains, judges, moves policies; steps as guides."""
     rows: dict[str, list[Bar]] = {}
     kinds = (
-        (TRAINER, "policy.published", "reducing"), (VALIDATOR, "verdict.given", "deciding"),
-        *((name, "rollouts.made", "training") for name in (*HONEST, CHEAT)),
-        *((name, "policy.brought", "reducing") for name in (*HONEST, CHEAT)),
+        (TRAINER, "rollouts.step", "training"), (TRAINER, "policy.published", "reducing"),
+        (VALIDATOR, "verdict.given", "deciding"), (VALIDATOR, "policy.brought", "reducing"),
+        *((name, "rollouts.made", "applying") for name in (*HONEST, CHEAT)),
+        *((name, kind, "reducing") for kind in ("policy.brought", "policy.running") for name in (*HONEST, CHEAT)),
     )  # fmt: skip
     for name, kind, style in kinds:
         for event in facts.of(name, kind):
             end = event.t - facts.began
             label = f"{kind} {float(event['seconds']):.2f} s"
             rows.setdefault(name, []).append(Bar(style, max(0.0, end - float(event["seconds"])), end, label))
-    legend = {"training": "makes rollouts", "deciding": "judges a file", "reducing": "moves a policy"}
     ban = facts.ban()
     names = list(rows)
     marks = (
         [Mark(ban.t - facts.began, "banned", names.index(CHEAT) if CHEAT in names else None)] if ban else []
     )
     guides = [(step.t - facts.began, str(int(step["round"]) + 1)) for step in facts.steps]
-    return row_chart(rows, legend=legend, x_label="seconds", marks=marks, guides=guides)
+    return row_chart(rows, legend=_LEGEND, x_label="seconds", marks=marks, guides=guides)
+
+
+def _processor(report: Mapping[str, Any]) -> str:
+    """A step's processor time as one bar, phase by phase, and as numbers."""
+    spent, added = report["processor_seconds_of_a_step"], report["broadcast_and_verification_add"]
+    if spent is None:
+        return "<p>Too few steps were taken to say.</p>"
+    bars, end = [], 0.0
+    for phase in PHASES:
+        begin, end = end, end + spent[phase]
+        bars.append(Bar(_STYLES[phase], begin, end, f"{phase} {spent[phase]:.2f} s"))
+    legend = {style: phase for phase, style in _STYLES.items()}
+    words = f"<p>Broadcast and verification add {added:.1%} to what generation and training need.</p>"
+    return words + row_chart({"a step": bars}, legend=legend, x_label="processor seconds") + _table(spent)

@@ -119,5 +119,10 @@ def closing(report: Mapping[str, Any]) -> str:
         )
     if report["ban"]:
         lines.append(f"The cheat was told: {report['ban']['told']}")
+    if report["processor_seconds_of_a_step"]:
+        spent = ", ".join(f"{phase} {s:.2f}" for phase, s in report["processor_seconds_of_a_step"].items())
+        lines.append(f"Processor seconds of a step: {spent}.")
+        added = report["broadcast_and_verification_add"]
+        lines.append(f"Broadcast and verification add {added:.1%} to generation and training.")
     lines.append(f"{report['seconds']:.0f} s, {report['cpu_seconds']:.0f} s of processor time.")
     return "\n".join(lines)

@@ -72,7 +72,7 @@ class Learner:
         emit: Emit,
         order: Callable[[str, str], None] | None,
     ) -> None:
-        self._me, self._genesis, self._state, self._workers = identity.peer_id, genesis, state, workers
+        self._me, self._genesis, self._state, self._workers = identity, genesis, state, workers
         self._policy, self._emit, self._root = section, emit, folder / "rl"
         self._section = rl_of(genesis.sections)
         tokenizer = load_tokenizer(genesis.tokenizer, genesis.sections.model.vocab)
@@ -87,7 +87,7 @@ class Learner:
             2 * self._section.window + 2, emit,
         )  # fmt: skip
         self._audits = Audits(_secret(identity, genesis.run_id), genesis.run_id, shares_of(self._section))
-        self._role = OrchestratorRole(network, self._files, self._publisher, emit, order)
+        self._role = OrchestratorRole(network, self._me, self._files, self._publisher, emit, order)
         self._trainer: asyncio.Future[RolloutTrainer] = asyncio.get_running_loop().create_future()
         self._rounds: asyncio.Queue[int] = asyncio.Queue()
         self._following: asyncio.Future[None] | None = None
@@ -196,7 +196,7 @@ class Learner:
     def _expected(self, work: Work) -> Provenance:
         made = self._publisher.made(work.version)
         return Provenance(
-            schema=SCHEMA, run=self._genesis.run_id, worker=PeerId(work.worker), trainer=self._me,
+            schema=SCHEMA, run=self._genesis.run_id, worker=PeerId(work.worker), trainer=self._me.peer_id,
             counter=work.counter, version=work.version, weights=made.weights, beacon=made.beacon,
             environment=self._section.environment, environment_version=self._version,
             tokenizer=Digest(blake3(self._genesis.tokenizer.encode()).digest()), sampling=self._sampling,

@@ -11,6 +11,7 @@ from diloco.member.setting import Emit, Tasks
 from node.network import Network
 from node.roles.publishing import PolicyPublisher
 from protocol.errors import Code, NodeError
+from protocol.identity import Signer
 from protocol.rpc import Context
 from protocol.units import Digest, PeerId
 from rl import messages
@@ -55,7 +56,7 @@ class OrchestratorRole:
 
     Args:
         network: Who is there.
-        desk: The orchestrator.
+        me: This trainer, which signs what it gives to validators.
         folder: Its files.
         publisher: The policy's versions.
         emit: The event log.
@@ -65,12 +66,13 @@ class OrchestratorRole:
     def __init__(
         self,
         network: Network,
+        me: Signer,
         folder: Folder,
         publisher: PolicyPublisher,
         emit: Emit,
         order: Callable[[str, str], None] | None,
     ) -> None:
-        self._network, self._endpoint = network, network.endpoint
+        self._network, self._endpoint, self._me = network, network.endpoint, me
         self._folder, self._publisher = folder, publisher
         self._emit, self._order = emit, order
         self._limits = Limits()
@@ -188,6 +190,8 @@ class OrchestratorRole:
             raise
         marker_of(path).write_bytes(signed.to_json())
         receipt = await self.desk.receive(worker, first.counter)
+        if receipt.taken:
+            self._tasks.spawn(self.desk.plant(signed.digest), "planting")
         return Receipt(
             held=held,
             done=True,
@@ -205,17 +209,22 @@ class OrchestratorRole:
     async def on_ask_file(self, message: AskFile, context: Context) -> AsyncIterator[FilePart]:
         """Give a file to a validator, or to another trainer.
 
+        A validator gets it with this trainer's own signature: so what is planted among the others does not show.
+
         Raises:
             NodeError: RL_FILE_UNREADABLE when it is not here; NET_AUDIENCE for a worker.
         """
-        if not {"validator", "trainer"} & set(self._network.given_roles(context.sender)):
+        roles = set(self._network.given_roles(context.sender))
+        if not {"validator", "trainer"} & roles:
             raise NodeError(Code.NET_AUDIENCE, "Rollout files are given to validators and trainers.")
         path = self._folder.path(message.digest)
         if not path.exists():
             path = self._folder.evidence(message.digest) or path
         data, signed = await asyncio.to_thread(load, path, self._limits)
+        if "trainer" not in roles:
+            signed = Signed.make(self._me, data)
         view = memoryview(data)
-        yield FilePart(data=view[:FRAME], worker=signed.worker, signature=signed.signature, size=len(data))
+        yield FilePart(data=view[:FRAME], signer=signed.signer, signature=signed.signature, size=len(data))
         for start in range(FRAME, len(data), FRAME):
             yield FilePart(data=view[start : start + FRAME])
 

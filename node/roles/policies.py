@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from time import process_time
 
 from diloco.member.setting import Emit
 from protocol.clock import monotonic
@@ -171,7 +172,7 @@ class PolicyFollower:
         async with self._bringing:
             if path.exists():
                 return path
-            began = monotonic()
+            began, used = monotonic(), process_time()
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
@@ -179,7 +180,7 @@ class PolicyFollower:
             size = await self._fetch(known, path)
             self._emit(
                 "policy.brought", version=known.version, bytes=size, seconds=monotonic() - began,
-                digest=known.weights.hex(),
+                cpu=process_time() - used, digest=known.weights.hex(),
             )  # fmt: skip
             return path
 

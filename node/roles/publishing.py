@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from time import process_time
 from typing import Literal
 
 import numpy as np
@@ -155,7 +156,7 @@ class PolicyPublisher:
             NodeError: STO_….
         """
         assert self._publisher is not None
-        began = monotonic()
+        began, used = monotonic(), process_time()
         path = self._path(version)
         if version not in self._made or not path.exists():
             await asyncio.to_thread(
@@ -178,7 +179,7 @@ class PolicyPublisher:
             self._changed.notify_all()
         self._emit(
             "policy.published", version=version, bytes=made.size, digest=made.weights.hex(),
-            seconds=monotonic() - began,
+            seconds=monotonic() - began, cpu=process_time() - used,
         )  # fmt: skip
 
     def _tidy(self) -> None:

@@ -197,8 +197,8 @@ class RolloutWorker:
     async def _update(self, known: Known) -> None:
         path = await self._policies.bring(known)
         began = monotonic()
-        await self._engine.update(known.version, path, known.weights)
-        self._emit("policy.running", version=known.version, seconds=monotonic() - began)
+        cpu = await self._engine.update(known.version, path, known.weights)
+        self._emit("policy.running", version=known.version, seconds=monotonic() - began, cpu=cpu)
         async with self._updated:
             self._version = known.version
             self._updated.notify_all()

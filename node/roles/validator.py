@@ -168,7 +168,7 @@ class Validator:
         except NodeError as error:
             return _undecided(self._me, file, lease, error)
         try:
-            provenance, groups, _ = await self._reader.read(path)
+            provenance, groups, _ = await self._reader.read(path, courier=trainer)
         except NodeError as error:
             return Verdict(
                 file, lease.worker, trainer, lease.counter, self._me, Outcome.REFUSED,
@@ -178,14 +178,14 @@ class Validator:
         return await self._judge.judge(file, provenance, groups, lease, audited=audited)
 
     async def _fetch(self, trainer: PeerId, draw: Draw, path: Path) -> None:
-        """Bring a file and the signature of its worker.
+        """Bring a file, which the trainer signs: it may have made it to test this validator.
 
         Raises:
             NodeError: It does not come, or is not what was named.
         """
         data, signed = await fetch_file(self._endpoint, trainer, draw.digest, self._limits)
-        if signed.worker != draw.worker:
-            raise NodeError(Code.RL_FILE_SIGNATURE, f"A file of {draw.worker} is signed by {signed.worker}.")
+        if signed.signer != trainer:
+            raise NodeError(Code.RL_FILE_SIGNATURE, f"A file of {trainer} is signed by {signed.signer}.")
         self._folder.mkdir(parents=True, exist_ok=True)
         await asyncio.to_thread(store, path, data, signed)
 
@@ -203,7 +203,7 @@ class Validator:
 async def fetch_file(
     endpoint: Endpoint, holder: PeerId, digest: bytes, limits: Limits
 ) -> tuple[bytes, Signed]:
-    """A rollout file of a trainer, whole, with the signature of who made it.
+    """A rollout file of a trainer, whole, and signed: for a trainer by its worker, for a validator by the holder.
 
     Raises:
         NodeError: The holder does not give it, gives too much (RL_FILE_TOO_LARGE), or something else
@@ -214,7 +214,7 @@ async def fetch_file(
     async with aclosing(endpoint.stream(holder, AskFile(digest=digest))) as parts:
         async for part in parts:
             if signed is None:
-                signed = Signed(PeerId(part.worker), Digest(digest), part.signature)
+                signed = Signed(PeerId(part.signer), Digest(digest), part.signature)
             data += part.data
             if len(data) > limits.file_bytes:
                 raise NodeError(

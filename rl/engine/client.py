@@ -98,12 +98,16 @@ class RemoteEngine:
             raise NodeError(Code.RL_ENGINE, f"The engine's answer cannot be read: {error!r:.100}.") from None
         yield piece
 
-    async def update(self, version: int, weights: Path, digest: Digest) -> None:
+    async def update(self, version: int, weights: Path, digest: Digest) -> float:
         """See `Engine.update`."""
-        await self._post(
+        answer = await self._post(
             "/control/update", {"version": version, "path": str(weights.resolve()), "digest": digest.hex()}
         )
         self.version = version
+        try:
+            return float(answer["cpu_seconds"])
+        except (KeyError, TypeError, ValueError):
+            raise NodeError(Code.RL_ENGINE, "The engine's answer to an update cannot be read.") from None
 
     async def release(self, id: str) -> None:
         """See `Engine.release`."""

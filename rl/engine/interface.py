@@ -106,13 +106,16 @@ class Engine(Protocol):
         """
         ...
 
-    async def update(self, version: int, weights: Path, digest: Digest) -> None:
+    async def update(self, version: int, weights: Path, digest: Digest) -> float:
         """Take newer weights; returns when new requests run on them. Running ones follow at their next border.
 
         Args:
             version: Above the present one.
             weights: A safetensors file with the model's tensors.
             digest: BLAKE3 of the file.
+
+        Returns:
+            Processor seconds that it took.
 
         Raises:
             NodeError: ``RL_WEIGHTS``: the file is not what was promised, or does not fit the model.

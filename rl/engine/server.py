@@ -209,8 +209,8 @@ class Server:
             raw = bytes.fromhex(digest)
         except ValueError:
             raise refused("The digest is not hexadecimal.") from None
-        await self._engine.update(version, Path(path), Digest(raw))
-        return web.json_response({"policy_version": self._engine.version})
+        spent = await self._engine.update(version, Path(path), Digest(raw))
+        return web.json_response({"policy_version": self._engine.version, "cpu_seconds": spent})
 
     async def _release(self, request: web.Request) -> web.Response:
         id = (await _body(request)).get("id")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -92,20 +93,23 @@ class TorchEngine:
                 with contextlib.suppress(NodeError):
                     self._order(lambda: self._generator.cancel(request.id))
 
-    async def update(self, version: int, weights: Path, digest: Digest) -> None:
+    async def update(self, version: int, weights: Path, digest: Digest) -> float:
         """See `Engine.update`."""
         async with self._updating:
             if version <= self.version:
                 raise NodeError(Code.RL_WEIGHTS, f"Version {version} is not newer than {self.version}.")
-            loaded = await self._loop.run_in_executor(
+            loaded, loading = await self._loop.run_in_executor(
                 self._loader,
-                lambda: from_file(weights, self._generator.shape, self._kind, digest, self._device),
+                lambda: _timed(
+                    lambda: from_file(weights, self._generator.shape, self._kind, digest, self._device)
+                ),
             )
             while not await self._call(lambda: self._generator.may_update):
                 self._retired.clear()
                 await self._retired.wait()
-            await self._call(lambda: self._generator.update(version, loaded))
+            _, taking = await self._call(lambda: _timed(lambda: self._generator.update(version, loaded)))
             self.counts.updates += 1
+            return loading + taking
 
     async def release(self, id: str) -> None:
         """See `Engine.release`."""
@@ -180,3 +184,9 @@ class TorchEngine:
     def _fail(self, error: BaseException) -> None:
         for queue in self._queues.values():
             queue.put_nowait(error)
+
+
+def _timed(what: Callable[[], _T]) -> tuple[_T, float]:
+    """What something gives, and the processor seconds that this thread spent on it."""
+    began = time.thread_time()
+    return what(), time.thread_time() - began

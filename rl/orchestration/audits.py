@@ -2,8 +2,21 @@
 
 from functools import lru_cache
 
+from blake3 import blake3
+
 from protocol.units import Digest
-from rl.validation.draw import LINKS, Chain, Shares, chain_secret, is_checked_twice, is_planted
+from rl.validation.draw import (
+    LINKS,
+    Chain,
+    Shares,
+    chain_secret,
+    is_audited,
+    is_checked_twice,
+    is_planted,
+)
+from rl.work.standing import Standing
+
+_SEED = "intellect-node 2026 rl planting seed 1"
 
 
 class Audits:
@@ -33,6 +46,10 @@ class Audits:
         chain, place = divmod(number - 1, LINKS)
         return self._chain("audit", chain).link(place + 1)
 
+    def audited(self, number: int, file: Digest, standing: Standing) -> bool:
+        """Whether whoever judges a file runs the model for it."""
+        return is_audited(self.link(number), file, standing, self._shares)
+
     def twice(self, number: int, file: Digest) -> bool:
         """Whether two validators judge a file."""
         return is_checked_twice(self._hidden(number), file, self._shares)
@@ -40,6 +57,10 @@ class Audits:
     def planted(self, number: int, file: Digest) -> bool:
         """Whether a bad file is planted beside it."""
         return is_planted(self._hidden(number), file, self._shares)
+
+    def seed(self, number: int, attempt: int) -> bytes:
+        """What decides how the bad file beside a file is bad (32 bytes); each attempt has another."""
+        return blake3(self._hidden(number) + attempt.to_bytes(4), derive_key_context=_SEED).digest()
 
     def _hidden(self, number: int) -> Digest:
         chain, place = divmod(number - 1, LINKS)

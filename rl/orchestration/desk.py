@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from diloco.member.setting import Emit
@@ -10,8 +10,10 @@ from diloco.rounds.values import Value
 from diloco.rounds.waiting import Waiting
 from protocol.clock import monotonic
 from protocol.errors import Code, NodeError
-from protocol.units import PeerId
+from protocol.identity import Signer
+from protocol.units import Digest, PeerId
 from rl.orchestration.audits import Audits
+from rl.orchestration.difficulty import solved
 from rl.orchestration.events import (
     Abandoned,
     Appealed,
@@ -31,6 +33,7 @@ from rl.orchestration.events import (
     Judged,
     Lift,
     Lost,
+    Planted,
     Published,
     Receipt,
     Report,
@@ -43,16 +46,25 @@ from rl.orchestration.events import (
 from rl.orchestration.folder import Folder
 from rl.orchestration.leasing import may_send, no_lease
 from rl.orchestration.machine import advance, rebuild
+from rl.orchestration.queue import Queue, queue_of
 from rl.orchestration.rows import File, GroupFacts, Opinion, Work
 from rl.orchestration.rules import Rules
+from rl.orchestration.state import State
 from rl.orchestration.store import Store
+from rl.rollouts.files import store as store_file
+from rl.rollouts.parquet import encode
 from rl.rollouts.reading import Reader
 from rl.rollouts.record import Group, Provenance
+from rl.rollouts.signing import Signed
+from rl.validation.planting import plant
 
 Outward = AskVerdict | Report | Ban | Lift | Dispute | Distrust
 """What others are to be told or asked."""
 
 _HIDDEN = ("link",)
+
+_ATTEMPTS = 64
+"""Bad files that are made until one is drawn to be audited."""
 
 _KINDS: dict[type, str] = {
     AskVerdict: "rollout.ask", Report: "rollout.verdict", Ban: "worker.banned", Lift: "worker.pardoned",
@@ -64,7 +76,7 @@ class Orchestrator:
     """One trainer's orchestrator. For one event loop; only ``receive``, ``found`` and ``groups`` wait for anything.
 
     Args:
-        me: This trainer.
+        me: This trainer, which signs what it plants.
         rules: What the run fixes.
         value: The newest certified value.
         store: Its rows.
@@ -82,7 +94,7 @@ class Orchestrator:
 
     def __init__(
         self,
-        me: PeerId,
+        me: Signer,
         rules: Rules,
         value: Value,
         *,
@@ -95,13 +107,14 @@ class Orchestrator:
         emit: Emit,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._store, self._folder, self._reader = store, folder, reader
+        self._me, self._store, self._folder, self._reader = me, store, folder, reader
         self._expected, self._outward, self._emit = expected, outward, emit
         self._audits, self._clock = audits, clock
         self._changed = asyncio.Event()
-        self.state, effects = rebuild(me, rules, value, store.load(), clock())
+        self._queue: Queue | None = None
+        self.state, effects = rebuild(me.peer_id, rules, value, store.load(), clock())
         self._save(effects)
-        self._carry_out(effects)
+        self._carry_out(effects, self.state)
         missing = folder.tidy([file.digest for file in self.state.kept.files.values()])
         if missing:
             self._feed(Lost(missing))
@@ -212,6 +225,35 @@ class Orchestrator:
         )  # fmt: skip
         self._feed(Found(file, self._audits.link(self.state.next_number)))
 
+    async def plant(self, digest: bytes) -> None:
+        """Where the hidden chain draws it, have a bad file judged that was made from a taken one.
+
+        It passes every cheap check, and is given a number and a link like any other: one by which its validator has to
+        run the model.
+
+        Raises:
+            NodeError: The file cannot be read, or a storage error.
+        """
+        file = self.state.kept.files.get(digest.hex())
+        if file is None or not self._audits.planted(file.number, Digest(digest)):
+            return
+        provenance, groups, _ = await self._reader.read(self._folder.path(digest))
+        for attempt in range(_ATTEMPTS):
+            bad = plant(groups, self._audits.seed(file.number, attempt))
+            if bad is None:
+                return
+            data = await asyncio.to_thread(encode, provenance, bad)
+            signed = Signed.make(self._me, data)
+            number = self.state.next_number  # from here on nothing is waited for, so it stays the next one
+            if self._audits.audited(number, signed.digest, file.standing):
+                store_file(self._folder.path(signed.digest), data, signed)
+                facts = tuple(facts_of(group) for group in bad)
+                planted = replace(
+                    file, digest=signed.digest, nbytes=len(data), groups=facts, opinions=(), planted=True
+                )
+                self._feed(Planted(planted, digest, self._audits.link(number)))
+                return
+
     def judged(self, digest: bytes, opinion: Opinion) -> None:
         """A validator's verdict, whose signature has been checked."""
         self._feed(Judged(digest, opinion))
@@ -234,8 +276,12 @@ class Orchestrator:
             self._feed(Validators(present))
 
     def tick(self) -> None:
-        """Time has passed; to be called about once a second."""
+        """Time has passed; to be called about once a second. How rollouts stand is told when it has changed."""
         self._feed(Tick())
+        queue = queue_of(self.state, self._clock())
+        if queue != self._queue:
+            self._queue = queue
+            self._emit("rollouts.queue", **asdict(queue))
 
     # ---- what is asked
 
@@ -264,25 +310,40 @@ class Orchestrator:
 
     def _feed(self, event: Event) -> tuple[Effect, ...]:
         """One event. When its rows cannot be written, it has not happened."""
-        state, effects = advance(self.state, event, self._clock())
+        before = self.state
+        state, effects = advance(before, event, self._clock())
         self._save(effects)
-        changed = state is not self.state
+        changed = state is not before
         self.state = state
-        self._carry_out(effects)
+        self._carry_out(effects, before)
         if changed:
             self._changed.set()
             self._changed = asyncio.Event()
         return effects
+
+    def _about(self, report: Report, before: State) -> dict[str, object]:
+        """What the event of a verdict tells beside the verdict: rewards, ages, and who judged."""
+        key = report.digest.hex()
+        file = self.state.kept.files.get(key) or before.kept.files.get(key)
+        rewards = [reward for group in file.groups for reward in group.rewards] if file is not None else []
+        if file is None or not rewards:
+            return {}
+        return {
+            "rollouts": len(rewards), "reward": sum(rewards) / len(rewards), "solved": solved(rewards),
+            "version": file.version, "staleness": self.state.policy - file.version,
+            "validators": [opinion.validator for opinion in file.opinions],
+        }  # fmt: skip
 
     def _save(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
             if isinstance(effect, Save):
                 self._store.save(effect.put, effect.gone)
 
-    def _carry_out(self, effects: tuple[Effect, ...]) -> None:
+    def _carry_out(self, effects: tuple[Effect, ...], before: State) -> None:
         for effect in effects:
             if (kind := _KINDS.get(type(effect))) is not None:
-                self._emit(kind, **_shown(effect))
+                more = self._about(effect, before) if isinstance(effect, Report) else {}
+                self._emit(kind, **_shown(effect), **more)
             match effect:
                 case Save(gone=gone):
                     for kind, key in gone:

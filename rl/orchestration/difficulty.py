@@ -11,6 +11,14 @@ from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 
+SOLVED = 1.0
+"""A rollout with at least this reward has solved its task."""
+
+
+def solved(rewards: Sequence[float]) -> float:
+    """The share of some rollouts that solved their task."""
+    return sum(reward >= SOLVED for reward in rewards) / len(rewards)
+
 
 @dataclass(frozen=True)
 class Difficulty:

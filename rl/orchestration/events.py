@@ -107,9 +107,16 @@ class Found:
 
 @dataclass(frozen=True)
 class Planted:
-    """A file that is known to be bad lies on disk, to test validators with; ``link`` as above."""
+    """A file that is known to be bad lies on disk, to test validators with.
+
+    Attributes:
+        file: The file.
+        beside: Digest of the one that it was made from; who knows that one is not tested with it.
+        link: As above.
+    """
 
     file: File
+    beside: bytes
     link: bytes
 
 

@@ -35,7 +35,7 @@ def on_judged(state: State, event: Judged, now: float) -> Step:
     validator = event.opinion.validator
     asked = {key: until for key, until in state.asked.items() if key != (event.digest.hex(), validator)}
     state = replace(state, asked=asked)
-    if file is None or file.state not in ("waiting", "appealed"):
+    if file is None or file.state not in ("waiting", "appealed") or _has_failed(state, validator):
         return state, []
     if any(opinion.validator == validator for opinion in file.opinions):
         return state, []
@@ -104,7 +104,7 @@ def overdue(state: State, now: float) -> Step:
         file = state.kept.files.get(digest)
         if file is None:
             continue
-        if file.state == "refused":  # nobody has appealed in time
+        if file.state == "refused" or file.planted:  # nobody has appealed, or judged it, in time
             state = state.without(file)
             effects.append(Delete((file.digest,)))
         elif file.state == "appealed" and not any(each.accepted for each in _decided(file)):
@@ -139,7 +139,7 @@ def assign(state: State, now: float) -> Step:
         missing = file.wanted - len(_decided(file)) - running
         if missing <= 0:
             continue
-        given = {each.validator for each in file.opinions}
+        given = {*(each.validator for each in file.opinions), *file.apart}
         free = [
             PeerId(name)
             for name in trusted(state)
@@ -159,8 +159,20 @@ def assign(state: State, now: float) -> Step:
 
 def trusted(state: State) -> list[str]:
     """The validators that are there and have accepted nothing that is known to be bad."""
-    failed = {judge.validator for judge in state.kept.judges.values() if judge.failed}
-    return sorted(state.validators - failed - set(state.value.banned))
+    able = {name for name in state.validators if not _has_failed(state, name)}
+    return sorted(able - set(state.value.banned))
+
+
+def _has_failed(state: State, validator: str) -> bool:
+    judge = state.kept.judges.get(validator)
+    return judge is not None and judge.failed > 0
+
+
+def seen_by(state: State, key: str) -> set[str]:
+    """The validators that a file was given to, as far as is remembered."""
+    file = state.kept.files.get(key)
+    given = {opinion.validator for opinion in file.opinions} if file is not None else set()
+    return given | {validator for asked, validator in (*state.asked, *state.silent) if asked == key}
 
 
 def _accept(state: State, file: File) -> Step:
@@ -221,7 +233,10 @@ def strike(state: State, worker: str, strikes: int, sentence: str, evidence: tup
     state = state.with_row(record)
     if total < state.rules.strikes or record.banned:
         return state, []
-    why = f"Banned after {total} strikes, the last one for this: {sentence}"
+    if strikes >= state.rules.strikes:
+        why = f"Banned for this: {sentence}"
+    else:
+        why = f"Banned after {total} strikes, the last one for this: {sentence}"
     return ban(state, worker, why), [Ban(worker, why, record.evidence)]
 
 
@@ -262,11 +277,16 @@ def _disputed(state: State, file: File, now: float) -> Step:
 def _tested(state: State, file: File, opinion: Opinion) -> Step:
     """A verdict on a file that is known to be bad."""
     judge = state.kept.judges.get(opinion.validator) or Judge(opinion.validator)
-    state = state.without(file)
+    timers = {key: at for key, at in state.timers.items() if key != ("file", file.key)}
+    state = replace(state.without(file), timers=timers)
     effects: list[Effect] = [Delete((file.digest,))]
+    if opinion.undecided:
+        return state, effects
     if not opinion.accepted:
         return state.with_row(replace(judge, judged=judge.judged + 1)), effects
     state = state.with_row(replace(judge, failed=judge.failed + 1))
+    asked = {key: until for key, until in state.asked.items() if key[1] != opinion.validator}
+    state = replace(state, asked=asked)
     for each in list(
         state.kept.files.values()
     ):  # what it alone has accepted and is not consumed is judged again

@@ -117,7 +117,7 @@ def _choose(state: State, worker: str, most: int) -> tuple[tuple[int, ...], str,
     usable = [each for each in free if state.counts(each.position, version, version, rounds)]
     if free and not usable:
         sentence = (
-            f"Round {free[0].round} needs policy version {free[0].round - rules.window} or newer; "
+            f"Round {free[0].round} needs policy version {state.oldest(free[0].round)} or newer; "
             f"version {version} is the newest that is published."
         )
         return (), "unpublished", sentence

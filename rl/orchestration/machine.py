@@ -84,7 +84,7 @@ def rebuild(me: str, rules: Rules, value: Value, kept: Kept, now: float) -> tupl
     for file in kept.files.values():
         sides = {opinion.accepted for opinion in file.opinions if not opinion.undecided}
         unsure = len(sides) > 1 or any(opinion.undecided for opinion in file.opinions)
-        if file.state in ("refused", "appealed") or (file.state == "waiting" and unsure):
+        if file.planted or file.state in ("refused", "appealed") or (file.state == "waiting" and unsure):
             state = state.with_timer("file", file.key, now, rules.appeal_within)
     return advance(state, Certified(value), now)
 
@@ -148,7 +148,7 @@ def sweep(state: State) -> tuple[State, tuple[bytes, ...]]:
         if place.position not in is_open:
             state = state.without(place)
     for work in list(state.kept.works.values()):
-        too_old = work.late and work.version < state.policy - state.rules.window
+        too_old = work.late and work.version < state.oldest(state.policy)
         if too_old or not any(position in is_open for position in work.positions):
             state = leasing.close(state, work)
     useless = [file for file in state.kept.files.values() if _is_useless(state, file, is_open)]
@@ -170,5 +170,5 @@ def _is_useless(state: State, file: File, is_open: Open) -> bool:
     """Whether no round to come can train on anything in a file: consumed, or older than every window to come."""
     if file.planted:
         return False
-    oldest = state.policy - state.rules.window
+    oldest = state.oldest(state.policy)
     return not any(group.position in is_open and group.oldest >= oldest for group in file.groups)

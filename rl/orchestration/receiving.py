@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from rl.orchestration.events import Broken, Delete, Effect, Found, Lost, Planted, Receipt, Uploaded
-from rl.orchestration.judging import decide, strike
+from rl.orchestration.judging import decide, seen_by, strike, trusted
 from rl.orchestration.leasing import banned, before, close, end_of, no_lease
 from rl.orchestration.rows import File, Tally, Work
 from rl.orchestration.state import State, Step, fail
@@ -82,9 +82,16 @@ def on_found(state: State, event: Found, now: float) -> Step:
 
 
 def on_planted(state: State, event: Planted, now: float) -> Step:
-    """Have a file judged that is known to be bad."""
-    file = replace(event.file, state="waiting", opinions=(), wanted=1, planted=True)
-    return _acknowledge(state, file, event.link)[0], []
+    """Have a file judged that is known to be bad, by a validator that does not know what it was made from."""
+    know = tuple(sorted(seen_by(state, event.beside.hex())))
+    files = state.kept.files
+    unfit = event.file.key in files or event.beside.hex() not in files
+    planted = sum(file.planted for file in files.values())
+    if unfit or planted >= state.rules.per_validator or not set(trusted(state)) - set(know):
+        return state, [Delete((event.file.digest,))]
+    file = replace(event.file, state="waiting", opinions=(), wanted=1, planted=True, apart=know)
+    state, file = _acknowledge(state, file, event.link)
+    return state.with_timer("file", file.key, now, state.rules.appeal_within), []
 
 
 def _acknowledge(state: State, file: File, link: bytes) -> tuple[State, File]:

@@ -103,6 +103,8 @@ class File:
         struck: Strikes that it cost its worker.
         heard: An appeal has been made; there is no second one.
         planted: It is known to be bad, and its validator is being tested.
+        apart: Validators that are not asked: they know the file that this one was made from.
+        trainer: Whose lease it answers; empty for one of this trainer's.
     """
 
     digest: bytes
@@ -121,6 +123,8 @@ class File:
     struck: int = 0
     heard: bool = False
     planted: bool = False
+    apart: tuple[str, ...] = ()
+    trainer: str = ""
 
     @property
     def key(self) -> str:

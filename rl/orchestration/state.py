@@ -10,7 +10,7 @@ from rl.orchestration.events import Effect
 from rl.orchestration.rows import File, GroupFacts, Kept, Place, Row, Work, Worker
 from rl.orchestration.rules import Rules
 from rl.work.standing import Standing
-from rl.work.window import in_window
+from rl.work.window import in_window, oldest_in_window
 
 Holder = Work | File
 _FEWEST_RECENT = 8  # leases, before their rate of abandoned ones says anything
@@ -50,6 +50,10 @@ class State:
     def policy(self) -> int:
         """The version of the policy that the running round trains, and the round's number."""
         return policy_of(self.value)
+
+    def oldest(self, number: int) -> int:
+        """The oldest policy version that may be trained on in a round."""
+        return oldest_in_window(number, self.rules.window)
 
     # ---- changes
 

@@ -11,6 +11,7 @@ from diloco.member.setting import Emit, Outcome
 from diloco.rounds.leases import samples_of
 from diloco.rounds.values import Lease
 from diloco.worker.group import StepDone, TrainResult
+from rl.orchestration.difficulty import solved
 from rl.orchestration.feed import Feed, Portion
 from rl.training.batches import write_batch
 from rl.training.packing import examples_of, pack
@@ -152,11 +153,13 @@ class RolloutTrainer:
         path = self._folder / f"{round_number}-{lease.start}-{done}.batch"
         write_batch(path, pack(examples, self._settings.row))
         rewards = [rollout.reward for group in portion.groups for rollout in group.rollouts]
+        began = self._clock()
 
         def stepped(step: StepDone) -> None:
             self._emit(
                 "rollouts.step", round=round_number, positions=portion.consumed, groups=len(portion.groups),
                 empties=dict(portion.empties), reward=sum(rewards) / len(rewards),
+                solved=solved(rewards), seconds=self._clock() - began,
                 staleness=dict(Counter(round_number - group.version for group in portion.groups)),
                 **step.metrics,
             )  # fmt: skip

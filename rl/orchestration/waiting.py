@@ -38,10 +38,8 @@ def waiting_for(state: State, lease: Lease, done: int, size: int, now: float, un
 
     if state.value.paused:
         return wait("paused", "and the operator has paused the run")
-    if free and (state.published is None or state.published < number - state.rules.window):
-        return wait(
-            "unpublished", f"and policy version {number - state.rules.window} or newer is not published yet"
-        )
+    if free and (state.published is None or state.published < state.oldest(number)):
+        return wait("unpublished", f"and policy version {state.oldest(number)} or newer is not published yet")
     if free and not state.pool(now):
         seconds = state.rules.seen_within.total_seconds()
         return wait("no-workers", f"{free} are for nobody: no worker has asked for {seconds:.0f} s")

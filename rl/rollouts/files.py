@@ -48,7 +48,7 @@ def store(path: Path, data: bytes, signed: Signed) -> None:
 
 
 def load(path: Path, limits: Limits) -> tuple[bytes, Signed]:
-    """A finished file's bytes, which its worker signed.
+    """A finished file's bytes, signed.
 
     Raises:
         NodeError: ``E-RL-001`` when it or its marker is missing, ``E-RL-002`` when it is too large, ``E-RL-003`` when

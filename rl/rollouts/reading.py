@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import Code, NodeError
+from protocol.units import PeerId
 from rl.rollouts.files import load
 from rl.rollouts.limits import READER_BYTES, READER_SECONDS, Limits
 from rl.rollouts.parquet import check_envelope, decode
@@ -44,8 +45,14 @@ class Reader:
         self._child: asyncio.subprocess.Process | None = None
         self._alone = asyncio.Lock()
 
-    async def read(self, path: Path) -> tuple[Provenance, tuple[Group, ...], Signed]:
+    async def read(
+        self, path: Path, courier: PeerId | None = None
+    ) -> tuple[Provenance, tuple[Group, ...], Signed]:
         """What a finished file holds, and its signature, which is its worker's.
+
+        Args:
+            path: The file.
+            courier: Who signed instead of the worker.
 
         Raises:
             NodeError: ``E-RL-001``, ``E-RL-002``, ``E-RL-003``, or a storage error.
@@ -55,11 +62,11 @@ class Reader:
         async with self._alone:
             await self._try(path)
         provenance, groups = await asyncio.to_thread(decode, data, self._limits)
-        if provenance.worker != signed.worker:
+        if signed.signer != (courier or provenance.worker):
             raise NodeError(
                 Code.RL_FILE_SIGNATURE,
-                f"A rollout file of {provenance.worker} is signed by {signed.worker}.",
-                peer=signed.worker,
+                f"A rollout file of {provenance.worker} is signed by {signed.signer}.",
+                peer=signed.signer,
             )
         return provenance, groups, signed
 

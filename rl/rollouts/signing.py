@@ -1,4 +1,4 @@
-"""A worker's signature of a rollout file: over the BLAKE3 digest of its bytes, so it is checked before it is read."""
+"""A signature of a rollout file: over the BLAKE3 digest of its bytes, so it is checked before it is read."""
 
 import json
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ class Signed:
     """Who signed which file.
 
     Attributes:
-        worker: Who made it.
+        signer: Who signed: the worker that made it; or a trainer, for validators that it has judge the file.
         digest: BLAKE3 of the file's bytes.
         signature: Over a fixed tag and the digest, at most 255 bytes.
     """
 
-    worker: PeerId
+    signer: PeerId
     digest: Digest
     signature: bytes
 
@@ -38,22 +38,22 @@ class Signed:
         """Holds against a file's bytes.
 
         Raises:
-            NodeError: ``E-RL-003`` when the bytes are others, or the worker did not sign them.
+            NodeError: ``E-RL-003`` when the bytes are others, or the signer did not sign them.
         """
         if blake3(data).digest() != self.digest:
             raise NodeError(
                 Code.RL_FILE_SIGNATURE,
                 f"A rollout file is not the one that its signature is for ({self.digest.hex()[:16]}).",
-                peer=self.worker,
+                peer=self.signer,
             )
-        if not verifier(self.worker, _TAG + self.digest, self.signature):
+        if not verifier(self.signer, _TAG + self.digest, self.signature):
             raise NodeError(
-                Code.RL_FILE_SIGNATURE, f"{self.worker} did not sign this rollout file.", peer=self.worker
+                Code.RL_FILE_SIGNATURE, f"{self.signer} did not sign this rollout file.", peer=self.signer
             )
 
     def to_json(self) -> bytes:
         """What the marker beside a file holds."""
-        held = {"digest": self.digest.hex(), "signature": self.signature.hex(), "worker": self.worker}
+        held = {"digest": self.digest.hex(), "signature": self.signature.hex(), "signer": self.signer}
         return json.dumps(held, sort_keys=True).encode() + b"\n"
 
     @classmethod
@@ -66,8 +66,8 @@ class Signed:
         try:
             held = json.loads(text[: MARKER_BYTES + 1])
             digest, signature = bytes.fromhex(held["digest"]), bytes.fromhex(held["signature"])
-            signed = cls(PeerId(held["worker"]), Digest(digest), signature)
-            whole = len(held) == 3 and len(digest) == DIGEST_BYTES and isinstance(held["worker"], str)
+            signed = cls(PeerId(held["signer"]), Digest(digest), signature)
+            whole = len(held) == 3 and len(digest) == DIGEST_BYTES and isinstance(held["signer"], str)
         except (ValueError, TypeError, KeyError, RecursionError):
             whole = False
         if not whole:

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from rl.rollouts.record import Group, Rollout
-from rl.validation.verdict import Outcome, Verdict
 
 Change = Callable[[Sequence[Group], np.random.Generator], tuple[Group, ...]]
 
@@ -28,14 +27,14 @@ def _with(groups: Sequence[Group], *changed: Rollout) -> tuple[Group, ...]:
 
 
 def _draw(groups: Sequence[Group], chance: np.random.Generator) -> Rollout:
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    rollouts = [rollout for group in groups for rollout in group.rollouts if any(map(len, rollout.proofs))]
     return rollouts[int(chance.integers(len(rollouts)))]
 
 
 def noisy_proof(groups: Sequence[Group], chance: np.random.Generator) -> tuple[Group, ...]:
     """One proof has another polynomial, of the same modulus and length."""
     rollout = _draw(groups, chance)
-    place = int(chance.integers(len(rollout.proofs)))
+    place = int(chance.choice([at for at, proof in enumerate(rollout.proofs) if proof]))
     proof = bytearray(rollout.proofs[place])
     for at in range(2, len(proof), 2):  # keeps every coefficient below the field's prime
         proof[at] = int(chance.integers(0xFF))
@@ -46,7 +45,7 @@ def noisy_proof(groups: Sequence[Group], chance: np.random.Generator) -> tuple[G
 def exchanged_proofs(groups: Sequence[Group], chance: np.random.Generator) -> tuple[Group, ...]:
     """Two rollouts of different texts have each other's first proof; a noisy proof where there are no two."""
     first = _draw(groups, chance)
-    for second in (rollout for group in groups for rollout in group.rollouts):
+    for second in (rollout for group in groups for rollout in group.rollouts if rollout.proofs):
         ours, theirs = first.proofs[0], second.proofs[0]
         if ours != theirs and len(ours) == len(theirs):
             return _with(
@@ -60,13 +59,13 @@ def exchanged_proofs(groups: Sequence[Group], chance: np.random.Generator) -> tu
 PLANTS: Mapping[str, Change] = {"noisy proof": noisy_proof, "exchanged proofs": exchanged_proofs}
 
 
-def plant(groups: Sequence[Group], seed: bytes) -> tuple[Group, ...]:
-    """A bad file's groups, from an honest one's; the kind and the place are the seed's."""
+def plant(groups: Sequence[Group], seed: bytes) -> tuple[Group, ...] | None:
+    """A bad file's groups, from an honest one's; the kind and the place are the seed's.
+
+    None where nothing is proved that could be spoiled.
+    """
+    if not any(proof for group in groups for rollout in group.rollouts for proof in rollout.proofs):
+        return None
     chance = np.random.default_rng(list(seed))
     name = sorted(PLANTS)[int(chance.integers(len(PLANTS)))]
     return PLANTS[name](groups, chance)
-
-
-def missed(verdict: Verdict) -> bool:
-    """Whether a validator accepted what was planted."""
-    return verdict.outcome is Outcome.ACCEPTED

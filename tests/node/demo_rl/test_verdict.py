@@ -9,6 +9,7 @@ import pytest
 from node.demo_rl.facts import Facts
 from node.demo_rl.plan import CHEAT, HONEST, NODES, TRAINER, VALIDATOR, RlOptions, run_file, worker_file
 from node.demo_rl.report import make_report, page
+from node.demo_rl.timeline import PHASES, Sample
 from node.demo_rl.verdict import judge
 from node.demo_rl.view import closing, render, step_line
 from node.eventlog import Event
@@ -25,7 +26,8 @@ def event(kind: str, t: float = 0.0, **fields: Any) -> Event:
 
 def step(number: int, age: int) -> Event:
     return event(
-        "rollouts.step", 10.0 + number, round=number, reward=0.1 + 0.01 * number, entropy=0.5, kl=0.01, groups=6,
+        "rollouts.step", 10.0 + number, round=number, reward=0.1 + 0.01 * number, solved=0.1, seconds=0.3,
+        entropy=0.5, kl=0.01, groups=6,
         clipped=0.0, norm=1.0, empties={}, staleness={str(age): 6},
     )  # fmt: skip
 
@@ -127,8 +129,10 @@ def test_the_report_holds_what_the_issue_asks_for(tmp_path: Any) -> None:
     held = json.loads(json.dumps(report))
     assert held["ok"] and held["staleness"] == {"0": 6, "1": 6, "2": 132}
     assert held["seconds_of"] == {
-        "broadcast": pytest.approx(0.7), "generation_of_a_file": 0.5, "verification_of_a_file": 0.2
+        "broadcast": pytest.approx(0.7), "generation_of_a_file": 0.5, "verification_of_a_file": 0.2,
+        "training_of_a_step": 0.3,
     }  # fmt: skip
+    assert held["processor_seconds_of_a_step"] is None, "nothing was measured"
     assert held["rollout_files"] == {
         "worker-1": {"accepted": 1},
         "worker-2": {"accepted": 1},
@@ -146,3 +150,16 @@ def test_the_run_files_are_right_and_their_run_is_one_of_reinforcement_learning(
     assert written.rl.environment == "reverse-text" and written.rl.validators == (judge_peer,)
     assert written.run.rounds == 24 and written.round.inner_steps == 1 and written.outer.lr == 1.0
     assert parse(worker_file("http://127.0.0.1:1")).policy.sources == ("http://127.0.0.1:1",)
+
+
+def test_the_report_draws_and_says_what_a_step_costs(tmp_path: Any) -> None:
+    facts = shown()
+    facts.samples = [
+        Sample(t, dict.fromkeys(PHASES, 0.0) | {"generation": t, "training": t, "broadcast": t / 10})
+        for t in (19.5, 33.5)
+    ]
+    report = make_report(facts, judge(facts), measure(tmp_path))
+    spent = json.loads(json.dumps(report))["processor_seconds_of_a_step"]
+    assert spent["generation"] == spent["training"] == 1.0 and spent["broadcast"] == pytest.approx(0.1)
+    assert report["broadcast_and_verification_add"] == pytest.approx(0.05)
+    assert "add 5.0% to" in closing(report) and "generation 1.00 s" in page(report, facts)

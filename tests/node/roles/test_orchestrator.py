@@ -1,7 +1,7 @@
 """A trainer's orchestrator over real connections: uploads, files, verdicts, bans."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,11 +38,12 @@ from rl.messages import (
 from rl.rollouts.files import load, write
 from rl.rollouts.limits import Limits
 from rl.rollouts.signing import Signed
+from rl.validation.draw import Shares
 from tests.node.roles.test_policies import MODEL
-from tests.rl.orchestration.bench import RUN, Bench, made
+from tests.rl.orchestration.bench import NOTHING_HIDDEN, RUN, Bench, made
 from tests.rl.rollouts.making import ANA, BEN, TOM
 
-JUDGE = Identity.ephemeral(b"j" * 32)
+JUDGE, OTHER_JUDGE = Identity.ephemeral(b"j" * 32), Identity.ephemeral(b"o" * 32)
 
 
 def endpoint(identity: Identity) -> Endpoint:
@@ -55,11 +56,19 @@ def endpoint(identity: Identity) -> Endpoint:
 class World:
     """A trainer, a worker and a validator, each with its own connections."""
 
-    def __init__(self, folder: Path) -> None:
-        self.trainer, self.worker, self.judge = map(endpoint, (TOM, ANA, JUDGE))
-        self.bench = Bench(folder)
+    def __init__(
+        self, folder: Path, shares: Shares = NOTHING_HIDDEN, judges: Sequence[Identity] = (JUDGE,)
+    ) -> None:
+        self.trainer, self.worker = map(endpoint, (TOM, ANA))
+        self.judges = {judge.peer_id: endpoint(judge) for judge in judges}
+        self.judge = self.judges[JUDGE.peer_id]
+        self.bench = Bench(folder, shares=shares)
         self.orders: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
-        roles = {ANA.peer_id: ("rollout",), JUDGE.peer_id: ("validator",), TOM.peer_id: ("trainer",)}
+        roles = {
+            ANA.peer_id: ("rollout",),
+            TOM.peer_id: ("trainer",),
+            **dict.fromkeys(self.judges, ("validator",)),
+        }
         network: Any = SimpleNamespace(
             endpoint=self.trainer,
             peers=lambda role="trainer": [peer for peer, given in roles.items() if role in given],
@@ -69,6 +78,7 @@ class World:
         self.publisher = PolicyPublisher(TOM, layout, "fp32", folder / "policies", 4, self.bench.emit)
         self.role = OrchestratorRole(
             network,
+            TOM,
             self.bench.folder,
             self.publisher,
             self.bench.emit,
@@ -77,13 +87,19 @@ class World:
         self.reports: asyncio.Queue[Report] = asyncio.Queue()
         self.draws: asyncio.Queue[Draw] = asyncio.Queue()
         self.worker.handle(self.on_report)
-        self.judge.handle(self.on_draw)
+        self.asked: dict[bytes, str] = {}
+        for peer, judge in self.judges.items():
+            judge.handle(self.taking(peer))
 
     async def on_report(self, message: Report, context: Context) -> None:
         self.reports.put_nowait(message)
 
-    async def on_draw(self, message: Draw, context: Context) -> None:
-        self.draws.put_nowait(message)
+    def taking(self, judge: str) -> Callable[[Draw, Context], Awaitable[None]]:
+        async def on_draw(message: Draw, context: Context) -> None:
+            self.asked[message.digest] = judge
+            self.draws.put_nowait(message)
+
+        return on_draw
 
     async def lease(self) -> WorkLease:
         return await self.worker.request(TOM.peer_id, AskWork())
@@ -120,9 +136,11 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path) -> AsyncIterator[World]:
-    made_world = World(folder)
-    nodes = (made_world.trainer, made_world.worker, made_world.judge)
+async def world(
+    folder: Path, shares: Shares = NOTHING_HIDDEN, judges: Sequence[Identity] = (JUDGE,)
+) -> AsyncIterator[World]:
+    made_world = World(folder, shares, judges)
+    nodes = (made_world.trainer, made_world.worker, *made_world.judges.values())
     for node in nodes:
         await node.start()
     for one in nodes:
@@ -164,7 +182,7 @@ async def test_an_upload_that_broke_off_goes_on_where_it_was(tmp_path: Path) -> 
         draw = await here.draws.get()
         assert (draw.digest, draw.worker, draw.positions) == (signed.digest, ANA.peer_id, lease.positions)
         fetched, signature = await fetch_file(here.judge, TOM.peer_id, draw.digest, Limits())
-        assert fetched == data and signature.worker == ANA.peer_id
+        assert fetched == data and signature.signer == TOM.peer_id, "who made it does not show"
 
 
 async def test_bytes_that_were_not_signed_are_refused_and_dropped(tmp_path: Path) -> None:
@@ -238,6 +256,45 @@ async def test_a_worker_is_told_what_was_found_and_one_that_cheats_is_banned_wit
         with pytest.raises(NodeError) as refused:
             await here.lease()
         assert refused.value.code is Code.RL_NO_WORK
+
+
+async def test_a_validator_that_accepts_what_was_planted_is_found_and_counts_no_more(tmp_path: Path) -> None:
+    async with world(tmp_path, Shares(twice=0.0, planted=1.0), (JUDGE, OTHER_JUDGE)) as here:
+        await until(lambda: here.bench.desk.state.validators == set(here.judges))
+        lease = await here.lease()
+        data, signed = here.answer(lease, tmp_path)
+        await here.put(lease, data, signed)
+        draws = [await here.draws.get(), await here.draws.get()]
+        assert draws[0].digest == signed.digest != draws[1].digest
+        assert (draws[0].worker, draws[0].counter, draws[0].standing) == (
+            draws[1].worker, draws[1].counter, draws[1].standing
+        )  # fmt: skip
+        keen, careless = (here.asked[draw.digest] for draw in draws)
+        assert keen != careless, "who has seen the file would see that the other one is made from it"
+        for draw in draws:
+            judge = here.judges[here.asked[draw.digest]]
+            _, signature = await fetch_file(judge, TOM.peer_id, draw.digest, Limits())
+            assert signature.signer == TOM.peer_id
+        yes = Verdict(
+            digest=draws[1].digest, worker=draws[1].worker, counter=lease.counter, outcome="accepted"
+        )
+        await here.judges[careless].send(TOM.peer_id, yes)
+        told = await here.bench.until("validator.distrusted")
+        assert (told["validator"], told["digest"]) == (careless, draws[1].digest.hex())
+        vouching = Verdict(
+            digest=signed.digest, worker=draws[0].worker, counter=lease.counter, outcome="accepted"
+        )
+        await here.judges[careless].send(TOM.peer_id, vouching)
+        await here.bench.until("verdict.received", 2)
+        assert here.bench.desk.state.kept.files[signed.digest.hex()].state == "waiting"
+        await here.judges[keen].send(TOM.peer_id, vouching)
+        await here.bench.until("verdict.received", 3)
+        assert here.bench.desk.state.kept.files[signed.digest.hex()].state == "accepted"
+
+
+async def until(true: Callable[[], bool]) -> None:
+    while not true():
+        await asyncio.sleep(0.01)
 
 
 async def test_work_that_is_given_back_is_free_again(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from tests.rl.rollouts.making import ANA, TOM, provenance
 
 RUN = "ab" * 32
 VALIDATORS = frozenset({"v1", "v2", "v3"})
+NOTHING_HIDDEN = Shares(twice=0.0, planted=0.0)
 RULES = Rules(
     rounds=0, lease_size=4, window=2, group_size=2, groups_per_work=2, trusted_after=100, newcomer_positions=100,
     verdict_within=timedelta(seconds=5),
@@ -55,10 +56,19 @@ def made(work: Work, position: int, rewards: tuple[float, ...], length: int = 12
 class Bench:
     """One trainer's desk over its lives."""
 
-    def __init__(self, folder: Path, rules: Rules = RULES, budget: int = 2**24) -> None:
-        self.path, self.rules, self.budget = folder, rules, budget
+    def __init__(
+        self,
+        folder: Path,
+        rules: Rules = RULES,
+        budget: int = 2**24,
+        *,
+        shares: Shares = NOTHING_HIDDEN,
+        me: Identity = TOM,
+        trainers: tuple[Identity, ...] = (TOM,),
+    ) -> None:
+        self.path, self.rules, self.budget, self.shares, self.me = folder, rules, budget, shares, me
         self.now = 1000.0
-        self.value: Value = first_value((TOM.peer_id,))
+        self.value: Value = first_value(tuple(sorted(each.peer_id for each in trainers)))
         self.told: list[Outward] = []
         self.log: list[tuple[str, dict[str, Any]]] = []
         self.news = asyncio.Event()
@@ -71,8 +81,8 @@ class Bench:
         self.store = Store(self.path / "orchestrator.sqlite", RUN)
         self.folder = Folder(self.path / "rollouts", self.budget)
         self.desk = Orchestrator(
-            TOM.peer_id, self.rules, self.value, store=self.store, folder=self.folder, reader=self.reader,
-            expected=self.expected, audits=Audits(b"k" * 32, RUN, Shares(twice=0.0)), outward=self.told.append,
+            self.me, self.rules, self.value, store=self.store, folder=self.folder, reader=self.reader,
+            expected=self.expected, audits=Audits(b"k" * 32, RUN, self.shares), outward=self.told.append,
             emit=self.emit, clock=lambda: self.now,
         )  # fmt: skip
         self.desk.validators(VALIDATORS)
@@ -93,7 +103,9 @@ class Bench:
         return self.of(kind)[count - 1]
 
     def expected(self, work: Work) -> Provenance:
-        return provenance(worker=PeerId(work.worker), counter=work.counter, version=work.version)
+        return provenance(
+            worker=PeerId(work.worker), trainer=self.me.peer_id, counter=work.counter, version=work.version
+        )
 
     def ask(self, worker: Identity = ANA) -> Work:
         given = self.desk.ask(
@@ -116,6 +128,10 @@ class Bench:
 
     def asked(self) -> AskVerdict:
         return [each for each in self.told if isinstance(each, AskVerdict)][-1]
+
+    def asked_of(self, digest: bytes) -> str:
+        """Who was asked about a file last."""
+        return [e.validator for e in self.told if isinstance(e, AskVerdict) and e.digest == digest][-1]
 
     async def make(self, rewards: tuple[float, ...] = (0.0, 1.0)) -> bytes:
         """Work, answered and accepted."""

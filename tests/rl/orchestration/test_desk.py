@@ -8,12 +8,13 @@ import pytest
 
 from diloco.rounds.waiting import Waiting
 from protocol.errors import Code, NodeError
+from protocol.units import Digest
 from rl.orchestration.audits import Audits
-from rl.orchestration.events import Ban, Give, Report
+from rl.orchestration.events import Ban, Distrust, Give, Report
 from rl.orchestration.rows import Opinion, Work
 from rl.rollouts.files import marker_of
-from rl.validation.draw import Shares, follows
-from tests.rl.orchestration.bench import RUN, Bench
+from rl.validation.draw import Shares, follows, is_audited
+from tests.rl.orchestration.bench import RULES, RUN, Bench
 from tests.rl.orchestration.world import next_value
 from tests.rl.rollouts.making import ANA, BEN, TOM, plain
 
@@ -183,3 +184,75 @@ async def test_who_has_to_wait_is_told_until_when(bench: Bench) -> None:
     told = bench.desk.ask(ANA.peer_id, tuple(work.counter for work in works))
     assert isinstance(told, Waiting)
     assert (told.reason, told.until) == ("open-leases", bench.now + bench.rules.ask_again.total_seconds())
+
+
+@pytest.mark.parametrize("trusted_after", [0, 100])
+async def test_beside_a_taken_file_a_bad_one_is_planted_that_shows_who_does_not_look(
+    tmp_path: Path, trusted_after: int
+) -> None:
+    """Established workers (0) are audited by share: what is planted is drawn to be audited all the same."""
+    rules = replace(RULES, trusted_after=trusted_after)
+    bench = Bench(tmp_path, rules, shares=Shares(twice=0.0, planted=1.0))
+    try:
+        work = bench.ask()
+        await bench.answer(work)
+        honest = bench.asked()
+        await bench.desk.plant(honest.digest)
+        bad = bench.asked()
+        assert bad.digest != honest.digest and bad.validator != honest.validator
+        assert (bad.standing, bad.number) == (honest.standing, 2)
+        assert is_audited(Digest(bad.link), Digest(bad.digest), bad.standing, bench.shares)
+        given, groups, signed = await bench.reader.read(bench.folder.path(bad.digest), courier=TOM.peer_id)
+        first, honest_groups, _ = await bench.reader.read(bench.folder.path(honest.digest))
+        assert signed.signer == TOM.peer_id and given == first, "it names the worker whose file it was"
+        made, true = plain(groups), plain(honest_groups)
+        assert made != true and [each[0] for each in made] == [each[0] for each in true]
+        bench.start()  # nothing of it is lost by kill -9
+        assert {honest.digest, bad.digest} == {each.digest for each in bench.told[-2:]}  # type: ignore[union-attr]
+        careless = bench.asked_of(bad.digest)
+        bench.desk.judged(bad.digest, Opinion(careless, True))
+        assert [e.validator for e in bench.told if isinstance(e, Distrust)] == [careless]
+        assert not bench.folder.path(bad.digest).exists()
+        bench.desk.judged(honest.digest, Opinion(careless, True))
+        assert bench.desk.state.kept.files[honest.digest.hex()].state == "waiting", "its word counts no more"
+        other = bench.asked_of(honest.digest)
+        assert other != careless
+        bench.desk.judged(honest.digest, Opinion(other, True))
+        assert bench.desk.state.kept.files[honest.digest.hex()].state == "accepted"
+    finally:
+        await bench.close()
+
+
+async def test_what_is_not_drawn_gets_nothing_planted_beside_it(bench: Bench) -> None:
+    await bench.answer(bench.ask())
+    honest, asked = bench.asked(), len(bench.told)
+    await bench.desk.plant(honest.digest)
+    await bench.desk.plant(b"x" * 32)
+    assert len(bench.told) == asked and len(list(bench.folder.path(b"").parent.glob("*.parquet"))) == 1
+
+
+async def test_who_watches_is_told_how_rollouts_stand_and_what_each_verdict_was_about(bench: Bench) -> None:
+    bench.desk.tick()
+    bench.desk.tick()
+    (begin,) = bench.of("rollouts.queue")
+    wanted = begin["free"]
+    assert wanted == len(bench.desk.state.wanted) and begin["validators"] == ("v1", "v2", "v3")
+    work = bench.ask()
+    bench.desk.tick()
+    await bench.answer(work)
+    bench.desk.tick()
+    asked = bench.asked()
+    bench.desk.judged(asked.digest, Opinion(asked.validator, True))
+    bench.desk.tick()
+    queues = [
+        (each["free"], each["working"], each["judging"], each["ready"]) for each in bench.of("rollouts.queue")
+    ]
+    assert queues == [(wanted, 0, 0, 0), (wanted - 2, 2, 0, 0), (wanted - 2, 0, 2, 0), (wanted - 2, 0, 0, 2)]
+    assert bench.of("rollouts.queue")[-1]["workers"] == 1
+    (verdict,) = bench.of("rollout.verdict")
+    told = {
+        name: verdict[name] for name in ("rollouts", "reward", "solved", "version", "staleness", "validators")
+    }
+    assert told == {
+        "rollouts": 4, "reward": 0.5, "solved": 0.5, "version": 0, "staleness": 0, "validators": [asked.validator],
+    }  # fmt: skip

@@ -514,12 +514,57 @@ def test_who_accepts_what_is_known_to_be_bad_is_not_asked_again_and_its_word_is_
     bench = Bench()
     bench.feed(Validators(frozenset({"v1"})))
     digest = bench.make()
-    bench.feed(Planted(File(bytes(32), "", 0, 0, 10, (), planted=True), b"l" * 32))
-    bench.feed(Validators(frozenset({"v1", "v2"})))
+    planted(bench, "v2")
+    waiting = bench.send(bench.ask("u"))
+    by = {name for key, name in bench.state.asked if key == waiting.hex()}
     bench.feed(Judged(bytes(32), Opinion("v1", True)))
     assert [effect.validator for effect in bench.of(Distrust)] == ["v1"]
-    assert [(ask.validator, ask.digest) for ask in bench.of(AskVerdict)] == [("v2", digest)]
+    again = {(ask.validator, ask.digest) for ask in bench.of(AskVerdict)}
+    assert again == {("v2", digest), *((("v2", waiting),) if by == {"v1"} else ())}
     assert bench.state.kept.files[digest.hex()].state == "waiting"
+    bench.feed(Judged(digest, Opinion("v1", True)))
+    bench.feed(Judged(waiting, Opinion("v1", True)))
+    assert {bench.state.kept.files[each.hex()].state for each in (digest, waiting)} == {"waiting"}
+
+
+def planted(bench: Bench, knows: str) -> bytes:
+    """A bad file, made from one that this validator has been given."""
+    bench.feed(Validators(frozenset({knows})))
+    origin = bench.send(bench.ask("o"))
+    bench.feed(Validators(frozenset({"v1", "v2"})))
+    bench.feed(Planted(File(bytes(32), "o", 0, 0, 10, ()), origin, b"l" * 32))
+    return origin
+
+
+def test_what_is_planted_goes_to_a_validator_that_does_not_know_what_it_was_made_from() -> None:
+    for knows, other in (("v1", "v2"), ("v2", "v1")):
+        bench = Bench()
+        origin = planted(bench, knows)
+        assert [(ask.validator, ask.digest) for ask in bench.of(AskVerdict)] == [(other, bytes(32))]
+        bench.feed(Validators(frozenset({knows})))
+        assert bytes(32).hex() not in {key for key, _ in bench.state.asked}
+        bench.feed(Planted(File(b"2" * 32, "o", 0, 0, 10, ()), origin, b"l" * 32))
+        assert bench.of(Delete) == [Delete((b"2" * 32,))], "where everybody knows, nothing is planted"
+
+
+def test_who_refuses_what_is_planted_was_right_and_who_cannot_judge_it_was_not_wrong() -> None:
+    for opinion, judged in ((Opinion("v2", False), 1), (Opinion("v2", False, undecided=True), 0)):
+        bench = Bench()
+        planted(bench, "v1")
+        bench.feed(Judged(bytes(32), opinion))
+        assert bench.of(Delete) == [Delete((bytes(32),))] and not bench.of(Distrust)
+        assert not bench.of(Report), "its worker has not made it"
+        assert sum(judge.judged for judge in bench.state.kept.judges.values()) == judged
+        assert bench.state.record("o").strikes == bench.state.record("o").refused == 0
+
+
+def test_what_is_planted_and_judged_by_nobody_goes_after_a_while_also_over_a_restart() -> None:
+    bench = Bench()
+    planted(bench, "v1")
+    bench.state = rebuild(ME, RULES, bench.value, bench.state.kept, bench.now)[0]
+    bench.now += RULES.appeal_within.total_seconds()
+    bench.feed(Tick())
+    assert Delete((bytes(32),)) in bench.effects and bytes(32).hex() not in bench.state.kept.files
 
 
 # ---- batches

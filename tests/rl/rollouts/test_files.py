@@ -45,7 +45,7 @@ def test_another_file_in_its_place_is_not_read_with_the_old_signature(tmp_path: 
 def test_the_signature_of_another_worker_is_none_of_this_one(tmp_path: Path) -> None:
     data = encode(provenance(), groups(7))
     signed = Signed.make(BEN, data)
-    store(tmp_path / "a.parquet", data, replace(signed, worker=ANA.peer_id))
+    store(tmp_path / "a.parquet", data, replace(signed, signer=ANA.peer_id))
     assert code_of(tmp_path / "a.parquet") is Code.RL_FILE_SIGNATURE
 
 
@@ -55,7 +55,7 @@ def test_a_worker_signs_only_its_own_work(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"{}", b"[1]", b'{"digest":"00","signature":"","worker":"x"}', b"[" * 1000]
+    "text", [b"", b"{}", b"[1]", b'{"digest":"00","signature":"","signer":"x"}', b"[" * 1000]
 )
 def test_a_damaged_marker_is_refused(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "a.parquet"

@@ -64,7 +64,7 @@ async def test_good_files_among_truncated_wrong_and_lying_ones_are_all_read(
         assert await code_of(reader, worse) in (Code.RL_FILE_UNREADABLE, Code.RL_FILE_TOO_LARGE), number
         write(path, provenance(), groups(7, 8), ANA)
         held, found, signed = await reader.read(path)
-        assert (held, plain(found), signed.worker) == (provenance(), plain(groups(7, 8)), ANA.peer_id)
+        assert (held, plain(found), signed.signer) == (provenance(), plain(groups(7, 8)), ANA.peer_id)
 
 
 async def test_a_file_that_needs_more_memory_than_allowed_is_refused_and_the_next_one_read(
