@@ -362,7 +362,12 @@ class Member:
         self._spread(before, certified)
         if self.setting.me in value.banned:
             self.setting.emit("banned", code=str(Code.RND_BANNED), round=value.round)
-            self.banned.set()
+            self._tasks.spawn(self._end_banned(before, certified), "end of a banned member")
+
+    async def _end_banned(self, before: Certified, certified: Certified) -> None:
+        """The others may lack this member's vote for its ban, and cannot do without where they are few."""
+        await self.outgoing.hand_over(before, certified)
+        self.banned.set()
 
     def _renew(self, before: Certified, certified: Certified, behind: tuple[Certified, ...]) -> None:
         self.outgoing.settle()

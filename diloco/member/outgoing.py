@@ -1,6 +1,8 @@
 """What a member tells others: statements to the voters, decided values down their tree, certificates to the late."""
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable
+from datetime import timedelta
 from typing import Any
 
 from diloco.member.chain import Chain
@@ -12,10 +14,12 @@ from diloco.rounds.certificate import Certified
 from diloco.rounds.state import State
 from diloco.rounds.values import Decided
 from protocol.envelope import Sealed, seal
+from protocol.errors import NodeError
 from protocol.units import PeerId
 
 _MOST_ANSWERED = 8  # decided values that answer one stale statement
 _ANSWER_PAUSE = 1.0  # seconds between answers to one peer
+_PATIENCE = timedelta(seconds=5)
 
 
 class Outgoing:
@@ -96,6 +100,15 @@ class Outgoing:
         spread = routing.Spread(before.value, certified.value, certified.digest)
         self._spreading.pass_on(spread, self.seal(brief))
         return brief
+
+    async def hand_over(self, before: Certified, certified: Certified) -> None:
+        """Give a decided value to all who could decide it: the last word of one who may have been the first to know."""
+        sealed = self.seal(self._chain.brief(before, certified))
+        peers = {PeerId(peer) for peer in routing.voters(before.value)} - {self._setting.me}
+        posts = (self._setting.endpoint.post(peer, sealed, timeout=_PATIENCE) for peer in peers)
+        for error in await asyncio.gather(*posts, return_exceptions=True):
+            if error is not None and not isinstance(error, NodeError):
+                raise error
 
     def answer(self, peer: PeerId, epoch: int, round_number: int) -> None:
         """Send a peer that speaks of a decided round what was decided since, at most once a second."""

@@ -7,6 +7,7 @@ import pytest
 
 from tests.chaos.storm import STORM_RUN, storm
 from tests.chaos.swarm import PHASES, Swarm, swarm
+from tests.e2e.cluster import settings
 
 BUDGET = {"memory": 6.0, "files": 2.0, "threads": 1.0, "shared": 0.5}
 """Most growth per minute, in the median of all lives: MB, file descriptors, threads, segments of shared memory."""
@@ -28,7 +29,8 @@ def test_a_storm_of_ten_minutes_costs_a_living_quorum_nothing(tmp_path: Path) ->
 
 @pytest.fixture(scope="module")
 def steady(tmp_path_factory: pytest.TempPathFactory) -> object:
-    with swarm(tmp_path_factory.mktemp("phases"), run=STORM_RUN) as made:
+    run = settings(STORM_RUN, {"start_members = 3": "start_members = 5"})
+    with swarm(tmp_path_factory.mktemp("phases"), run=run) as made:
         first = made.add("ada").start("init")
         for name in ("bob", "cyd", "dan", "eve"):
             made.add(name).start("run", "--join", first.address)

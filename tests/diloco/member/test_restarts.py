@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -220,3 +221,23 @@ async def test_a_banned_member_that_lacks_bytes_ends_and_does_not_wait_for_them(
             async with asyncio.timeout(60):
                 await banned.task
         assert refused.value.code == Code.RND_BANNED
+
+
+async def test_a_banned_member_whose_vote_was_needed_leaves_the_others_the_decision(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 2, heavy_tailed, tiny_genesis(rounds=6)) as crowd:
+        stays, banned = crowd.posts
+        await crowd.until(lambda: all(post.round >= 1 for post in crowd.posts))
+        muted = False
+
+        def mute(kind: str, fields: dict[str, Any]) -> None:
+            nonlocal muted
+            muted = kind == "vote" or (muted and kind != "commit")
+
+        banned.hooks.append(mute)
+        crowd.cut = lambda here, there: here is banned and muted  # no vote of it is heard
+        order = Order(number=1, kind="ban", peer=banned.peer)
+        stays.member.give_order(seal(OPERATOR, crowd.genesis.run_id, order))
+        await banned.member.banned.wait()
+        await banned.kill()
+        await crowd.all_finished()
+        assert banned.peer in crowd.chain()[-1].value.banned
