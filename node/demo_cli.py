@@ -25,6 +25,7 @@ def demo(
     ] = RUNS / "demo",
     as_json: Annotated[bool, typer.Option("--json", help="Print only the report.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Train the synchronous baseline, too.")] = False,
+    browse: Annotated[bool, typer.Option("--open", help="Open the dashboard in a browser.")] = False,
     rl: Annotated[
         bool, typer.Option("--rl", help="Reinforcement learning instead: one of three workers cheats.")
     ] = False,
@@ -48,5 +49,6 @@ def demo(
             folder=folder,
             as_json=as_json,
             compare=compare,
+            browse=browse,
         )
     )

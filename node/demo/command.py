@@ -36,6 +36,7 @@ def run_demo(
     folder: Path,
     as_json: bool,
     compare: bool,
+    browse: bool = False,
 ) -> int:
     """Run the demo, print what came out, and write the report.
 
@@ -50,6 +51,7 @@ def run_demo(
         folder: Where everything goes; an unfinished demo in it is gone on with.
         as_json: Print the report and nothing else.
         compare: Train the synchronous baseline, too.
+        browse: Open the dashboard in a browser.
 
     Returns:
         0 when all that the demo promises happened, else 1.
@@ -72,7 +74,7 @@ def run_demo(
         view = View(facts, console, quiet=as_json)
         journal = EventLog(place.journal)
         try:
-            _conduct(place, facts, view, journal, machine, compare=compare, fresh=not goes_on)
+            _conduct(place, facts, view, journal, machine, compare=compare, fresh=not goes_on, browse=browse)
         except KeyboardInterrupt:
             print(
                 f"Stopped. The same command goes on from the last committed round; all is in {folder}.",
@@ -93,12 +95,13 @@ def _conduct(
     *,
     compare: bool,
     fresh: bool,
+    browse: bool,
 ) -> None:
     """Run the nodes, and the baseline, to their end."""
     options = facts.options
     threads = share_of_cores((options.nodes + 1) * options.workers_per_node, machine.cores)
     journal.emit("demo.start", options=options.plain(), compare=compare, fresh=fresh)
-    conductor = Conductor(place, facts, view, journal, threads=threads, fresh=fresh)
+    conductor = Conductor(place, facts, view, journal, threads=threads, fresh=fresh, browse=browse)
     view.start()
     try:
         if not fresh:

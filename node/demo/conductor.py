@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from node import eventlog
-from node.demo import processes
+from node.demo import dashboard, processes
 from node.demo.deeds import Facts
 from node.demo.figures import tokens_committed
 from node.demo.folder import DemoFolder
@@ -53,10 +53,19 @@ class Conductor:
         journal: Of the demo.
         threads: Thread budget of each node.
         fresh: Whether the run is still to be made.
+        browse: Open the dashboard in a browser.
     """
 
     def __init__(
-        self, folder: DemoFolder, facts: Facts, view: View, journal: EventLog, *, threads: int, fresh: bool
+        self,
+        folder: DemoFolder,
+        facts: Facts,
+        view: View,
+        journal: EventLog,
+        *,
+        threads: int,
+        fresh: bool,
+        browse: bool = False,
     ) -> None:
         self._folder = folder
         self._facts = facts
@@ -64,6 +73,8 @@ class Conductor:
         self._journal = journal
         self._threads = threads
         self._fresh = fresh
+        self._browse = browse
+        self._dashboard = ""
         self._journal_tail = Tail(folder.journal)
         self._tails = {name: Tail(folder.node(name) / eventlog.FILE) for name in facts.cast.names}
         self._children: dict[str, Child] = {}
@@ -209,6 +220,8 @@ class Conductor:
         ]
         if join:
             words += ["--join", join]
+        if node == self._facts.cast.guide:
+            words += dashboard.words()
         self._facts.history[node].launched()
         self._children[node] = processes.start(
             node, command_line(*words), self._folder.log(node), self._threads
@@ -224,6 +237,7 @@ class Conductor:
         self._prepare_kill()
         self._see_orphans()
         self._seat_joiner()
+        self._show_dashboard()
         committed = self._facts.history.committed
         now = time.monotonic()
         if committed > self._committed:
@@ -267,6 +281,15 @@ class Conductor:
         with suppress(NodeError):  # it may be going just now; the run goes on without that vote
             ask_admin(self._folder.node(cast.founder), "seat", {"peer": joiner.peer, "reason": "it joined"})
             self._view.note(f"{joiner.name} gets a vote from the operator")
+
+    def _show_dashboard(self) -> None:
+        """Say once where it is, and open it where that was wished for."""
+        url = self._facts.history[self._facts.cast.guide].dashboard
+        if not url or url == self._dashboard:
+            return
+        self._dashboard = url
+        opened = not self._browse or dashboard.show(url)
+        self._view.note(f"dashboard: {url}" + ("" if opened else ", no browser was found to open it in"))
 
     def _prepare_kill(self) -> None:
         """Once a round, before its all-reduce: the kill itself has no time to look around."""

@@ -36,6 +36,7 @@ class NodeHistory:
         tokens_per_second: Of its present or last training.
         reducing: How far its all-reduce is, while one runs.
         address: By which others find it, since its last start.
+        dashboard: The address of its dashboard, since its last start.
         commits: Its first event of each round's commit.
         finished: Its last `run.finished`.
     """
@@ -52,6 +53,7 @@ class NodeHistory:
     tokens_per_second: float | None = None
     reducing: Reducing | None = None
     address: str = ""
+    dashboard: str = ""
     commits: dict[int, Event] = field(default_factory=dict)
     finished: Event | None = None
     _began: float = 0.0
@@ -59,7 +61,7 @@ class NodeHistory:
 
     def launched(self) -> None:
         """The node's process is started anew: what it said of its former life holds no longer."""
-        self.phase, self.reason, self.sentence, self.address = "starting", "", "", ""
+        self.phase, self.reason, self.sentence, self.address, self.dashboard = "starting", "", "", "", ""
         self.training = self.reducing = None
 
     def add(self, event: Event) -> None:
@@ -77,6 +79,8 @@ class NodeHistory:
             case "directory.ready":
                 addresses = event.get("multiaddrs") or ()
                 self.address = str(addresses[0]) if addresses else ""
+            case "dashboard.ready":
+                self.dashboard = str(event.get("url", ""))
             case "train.begin":
                 self.round = self.training = number(event, "round")
                 self.reducing = None

@@ -1,6 +1,11 @@
-"""A dashboard over real daemons: it sees rounds, bans with a reason, survives being killed, and loses nothing."""
+"""A coordinator over real daemons, in a real browser: it shows rounds, bans with a reason, is killed, loses nothing.
+
+One run for all tests, each of which goes on where the one before it stopped: `office` makes it and trains nothing,
+`ada`, `bob` and `cyd` train; ada serves a dashboard too, without the operator's key.
+"""
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -9,11 +14,18 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.cluster import RUN, Cluster, Daemon, cluster, command, settings
+from tests.e2e.cluster import RUN, Cluster, Daemon, cluster, command, free_port, settings
 from tests.e2e.remains import PATIENCE
+from tests.node.coordinator.browsing import chromium, open_page, watched, why_not
 
 OPEN = settings(RUN, {"start_members = 3": "start_members = 2"})
+TRAINERS = ("ada", "bob", "cyd")
+SOON = 1000 * PATIENCE
+"""Milliseconds after which the browser stops waiting."""
+
+browsed = pytest.mark.skipif(bool(why_not()), reason=why_not() or "Chromium is here")
 
 
 class Dashboard:
@@ -21,10 +33,11 @@ class Dashboard:
 
     def __init__(self, node: Daemon, since: int = 0) -> None:
         self.node = node
-        url = node.wait("dashboard.ready", since=since)["url"]
-        token = (node.folder / "coordinator" / "operator.token").read_text().strip()
-        self.client = httpx.Client(base_url=f"{url}/api/v1", timeout=PATIENCE)
-        self.operator = {"Authorization": f"Bearer {token}"}
+        self.url = str(node.wait("dashboard.ready", since=since)["url"])
+        token = node.folder / "coordinator" / "operator.token"
+        self.token = token.read_text().strip() if token.exists() else ""
+        self.client = httpx.Client(base_url=f"{self.url}/api/v1", timeout=PATIENCE)
+        self.operator = {"Authorization": f"Bearer {self.token}"}
 
     def get(self, path: str, **query: Any) -> Any:
         answer = self.client.get(path, params=query)
@@ -42,18 +55,37 @@ class Dashboard:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    folder = tmp_path_factory.mktemp("coordinator")
-    with cluster(folder) as made:
-        first = made.add("ada", run=OPEN)
-        first.start("init", "--dashboard", "127.0.0.1:0")
+    with cluster(tmp_path_factory.mktemp("coordinator")) as made:
+        office = made.add("office", run=OPEN)
+        office.start("coordinator", "--listen", f"127.0.0.1:{free_port()}")
+        made.add("ada", run=OPEN).start("run", "--join", office.address, "--dashboard", "127.0.0.1:0")
         for name in ("bob", "cyd"):
-            made.add(name, run=OPEN).start("run", "--join", first.address)
+            made.add(name, run=OPEN).start("run", "--join", office.address)
         yield made
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+def shown_round(page: Page) -> int:
+    """The round under way by the overview."""
+    return int(re.search(r"Round (\d+)", page.locator("#content").inner_text())[1])  # type: ignore[index]
+
+
+def wait_for_round(page: Page, number: int) -> None:
+    """Wait until the overview shows a round of at least that number, without loading the page again."""
+    page.wait_for_function(
+        "n => Number((document.querySelector('#content')?.innerText.match(/Round (\\d+), epoch/) || [])[1]) >= n",
+        arg=number, timeout=SOON,
+    )  # fmt: skip
+
+
 def test_rounds_are_seen_with_what_every_member_did_in_them(run: Cluster) -> None:
-    shown = Dashboard(run["ada"])
-    peers = {name: run[name].peer for name in ("ada", "bob", "cyd")}
+    shown = Dashboard(run["office"])
+    peers = {name: run[name].peer for name in TRAINERS}
 
     def all_contributed(answer: Any) -> bool:
         members = answer["view"]["members"]
@@ -61,12 +93,16 @@ def test_rounds_are_seen_with_what_every_member_did_in_them(run: Cluster) -> Non
 
     view = shown.until("/snapshot", all_contributed)["view"]
     assert {view["members"][peer]["who"]["name"] for peer in peers.values()} == set(peers)
-    decided = shown.until(
-        "/rounds", lambda page: any(len(each["roster"]) == 3 for each in page["rounds"][1:])
-    )
-    entry = next(each for each in decided["rounds"][1:] if len(each["roster"]) == 3)
-    for peer in peers.values():
-        assert {"compute", "computed", "ready", "applied"} <= set(entry["marks"][peer])
+    assert run["office"].peer not in view["tip"]["electorate"], "who trains nothing has no vote"
+
+    def whole(page: Any) -> list[Any]:
+        wanted = {"compute", "computed", "ready", "applied"}
+        return [
+            each for each in page["rounds"][1:]
+            if len(each["roster"]) == 3 and all(wanted <= set(each["marks"].get(peer, ())) for peer in peers.values())
+        ]  # fmt: skip
+
+    entry = whole(shown.until("/rounds", lambda page: bool(whole(page))))[0]
     assert len(set(entry["states"].values())) == 1 and entry["voters"] and entry["losses"]
     agreement = shown.until("/snapshot", lambda answer: answer["view"]["agreement"]["agree"] == 3)["view"][
         "agreement"
@@ -77,80 +113,122 @@ def test_rounds_are_seen_with_what_every_member_did_in_them(run: Cluster) -> Non
     assert set(peers.values()) <= set(totals) and all(totals.values())
 
 
-def test_a_node_is_banned_with_a_reason_leaves_and_stands_in_the_audit_log(run: Cluster) -> None:
-    shown, cyd = Dashboard(run["ada"]), run["cyd"]
-    order = {"action": "ban", "peer": cyd.peer, "reason": "sends noise", "confirm": True}
+def test_a_member_without_the_key_shows_the_same_run_and_takes_no_orders(run: Cluster) -> None:
+    shown = Dashboard(run["ada"])
+    assert not shown.token
+    shown.until("/rounds", lambda page: any(len(each["roster"]) == 3 for each in page["rounds"]))
+    order = {"action": "pause", "reason": "mine", "confirm": True}
+    answer = shown.client.post("/actions", json=order, headers=Dashboard(run["office"]).operator)
+    assert answer.status_code == 404
+
+
+@browsed
+def test_a_round_is_watched_in_a_browser(run: Cluster, browser: Browser) -> None:
+    with watched(browser, Dashboard(run["office"]).url) as (page, problems):
+        open_page(page, "/")
+        first = shown_round(page)
+        wait_for_round(page, first + 1)
+        expect(page.locator(".verdict .sentence")).to_contain_text("of 3 members", timeout=SOON)
+        expect(page.locator("#content")).to_contain_text("All agree after round", timeout=SOON)
+        open_page(page, "/members")
+        for name in TRAINERS:
+            expect(page.locator(".ag-row", has_text=name)).to_be_visible()
+        open_page(page, f"/rounds/{first}")
+        for name in TRAINERS:
+            expect(page.locator(".ag-row", has_text=name)).to_contain_text("✔ accepted")
+        assert problems == []
+
+
+@browsed
+def test_a_node_is_banned_with_a_reason_leaves_and_stands_in_the_audit_log(
+    run: Cluster, browser: Browser
+) -> None:
+    shown, cyd = Dashboard(run["office"]), run["cyd"]
+    order = {"action": "ban", "peer": cyd.peer, "reason": "It sends <u>noise</u>.", "confirm": True}
     assert shown.client.post("/actions", json=order).status_code == 401
-    done = shown.client.post("/actions", json=order, headers=shown.operator)
-    assert done.status_code == 200, done.text
-    assert cyd.ended() != 0
-    shown.until("/snapshot", lambda answer: answer["view"]["members"][cyd.peer]["standing"] == "banned")
-    taken = shown.until("/snapshot", lambda answer: answer["view"]["actions"][-1]["taken_up"] >= 0)
+    with watched(browser, shown.url) as (page, problems):
+        frames, asked = list[str](), list[Any]()
+        page.on("websocket", lambda socket: socket.on("framesent", lambda said: frames.append(str(said))))
+        page.on("request", asked.append)
+        open_page(page, f"/peers/{cyd.peer}")
+        page.get_by_role("button", name="Ban", exact=True).click()
+        sure, alert = page.get_by_test_id("sure"), page.locator(".ask [role=alert]")
+        for token, reason, sentence in (
+            ("wrong", order["reason"], "not the operator's token"),
+            (shown.token, " ", "needs a reason"),
+        ):
+            page.get_by_label("Operator's token").fill(token)
+            page.get_by_label("Reason, which everybody may read").fill(reason)
+            sure.click()
+            expect(alert).to_contain_text(sentence)
+            expect(page.get_by_label("Operator's token")).to_have_value("")
+        problems[:] = [each for each in problems if "401" not in each]  # the wrong token's
+        page.get_by_label("Operator's token").fill(shown.token)
+        page.get_by_label("Reason, which everybody may read").fill(order["reason"])
+        sure.click()
+        expect(page.get_by_text("ban was ordered")).to_be_visible(timeout=SOON)
+        sent = [each for each in asked if each.header_value("authorization") == f"Bearer {shown.token}"]
+        assert [each.method for each in sent] == ["POST"], "the token travels once, in a header"
+        assert frames and not any(shown.token in each for each in (*frames, *(each.url for each in asked)))
+        assert shown.token not in run["office"].said() + (run["office"].folder / "events.jsonl").read_text()
+        assert cyd.ended() != 0
+        expect(page.locator(".card", has_text="Standing").locator(".value").first).to_have_text(
+            "banned", timeout=SOON
+        )
+        open_page(page, "/audit")
+        row = page.locator("tbody tr", has_text="It sends <u>noise</u>.")
+        expect(row).to_contain_text("banned: false → true")
+        expect(row).to_contain_text("taken up by round", timeout=SOON)
+        assert problems == []
     entry = shown.get("/audit")["entries"][0]
-    assert (entry["peer"], entry["reason"], entry["order"]) == (cyd.peer, "sends noise", done.json()["order"])
-    assert taken["view"]["actions"][-1]["number"] == entry["number"]
+    assert (entry["peer"], entry["reason"]) == (cyd.peer, order["reason"])
 
 
 def test_orders_of_the_command_line_stand_in_the_audit_log_too(run: Cluster) -> None:
-    shown = Dashboard(run["ada"])
-    ended = command(
-        "admin", "unban", run["cyd"].peer, "--reason", "it was repaired", "--dir", run["ada"].folder
-    )
+    shown, cyd = Dashboard(run["office"]), run["cyd"]
+    ended = command("admin", "unban", cyd.peer, "--reason", "it was repaired", "--dir", run["office"].folder)
     assert ended.status == 0, ended.err
     entry = shown.until("/audit", lambda page: page["entries"][0]["action"] == "unban")["entries"][0]
     assert (entry["actor"], entry["reason"]) == ("command line", "it was repaired")
 
 
-def test_a_killed_coordinator_goes_on_where_it_stopped_and_nothing_is_lost(run: Cluster) -> None:
-    ada, bob = run["ada"], run["bob"]
-    shown = Dashboard(ada)
+@browsed
+def test_a_killed_coordinator_goes_on_where_it_stopped_and_nothing_is_lost(
+    run: Cluster, browser: Browser
+) -> None:
+    office, ada = run["office"], run["ada"]
+    shown = Dashboard(office)
     before, audit = shown.get("/credits/totals")["totals"], shown.get("/audit")["entries"]
     rounds = {each["round"]: each["digest"] for each in shown.get("/rounds", limit=500)["rounds"]}
-    os.kill(ada.pid, signal.SIGKILL)
-    ada.ended()
-    since = ada.mark()
-    ada.start("run", "--dashboard", "127.0.0.1:0", "--join", bob.address)
-    again = Dashboard(ada, since)
-    assert again.get("/audit")["entries"] == audit and again.get("/audit")["broken"] is None
-    newest = max(rounds)
-    page = again.until(
-        "/rounds", lambda page: page["rounds"] and page["rounds"][0]["round"] > newest + 1, limit=500
-    )
-    numbers = [each["round"] for each in page["rounds"]]
-    assert numbers == list(range(numbers[0], numbers[0] - len(numbers), -1)), "no round is missing"
-    assert {each["round"]: each["digest"] for each in page["rounds"]}.items() >= rounds.items()
-    after = {each["peer"]: each["verified"] for each in again.get("/credits/totals")["totals"]}
-    assert all(after[each["peer"]] >= each["verified"] for each in before)
-
-
-def test_a_dashboards_address_that_is_taken_or_none_is_refused(tmp_path: Path, run: Cluster) -> None:
-    file = run["ada"].file
-    command("init", file, "--dir", tmp_path / "x", "--dashboard", "nowhere").refused("E-CFG-006")
-
-
-def test_a_coordinator_that_trains_nothing_makes_a_run_admits_orders_and_may_be_killed(
-    tmp_path: Path,
-) -> None:
-    with cluster(tmp_path) as made:
-        office = made.add("office", run=OPEN)
-        office.start("coordinator", "--listen", "127.0.0.1:0")
-        for name in ("ada", "bob"):
-            made.add(name, run=OPEN).start("run", "--join", office.address)
-        shown, ada, bob = Dashboard(office), made["ada"], made["bob"]
-        ada.contributed(bob.peer)
-        view = shown.until("/snapshot", lambda answer: answer["view"]["tip"]["round"] > 0)["view"]
-        assert set(view["tip"]["electorate"]) == {ada.peer, bob.peer}, "who trains nothing has no seat"
-        page = shown.until("/rounds", lambda page: any(len(each["marks"]) >= 2 for each in page["rounds"]))
-        assert page["rounds"]
+    with watched(browser, shown.url) as (page, _):
+        open_page(page, "/")
         os.kill(office.pid, signal.SIGKILL)
         office.ended()
         place, since = ada.mark(), office.mark()
-        ada.wait("commit", since=place)  # rounds go on
-        office.start("coordinator", "--listen", "127.0.0.1:0", "--join", ada.address)
+        newest = int(ada.wait("commit", since=place)["round"])  # rounds go on
+        office.start("coordinator", "--listen", shown.url.removeprefix("http://"), "--join", ada.address)
         again = Dashboard(office, since)
-        order = {"action": "pause", "reason": "it is late", "confirm": True}
-        done = again.client.post("/actions", json=order, headers=again.operator)
-        assert done.status_code == 200, done.text
-        again.until("/snapshot", lambda answer: answer["view"]["tip"]["paused"])
-        refused = again.client.post("/actions", json=order | {"action": "reset"}, headers=again.operator)
-        assert refused.status_code == 400 and "no outer state" in refused.text
+        assert again.url == shown.url and again.token == shown.token
+        wait_for_round(page, newest + 2)  # the page that was open comes back by itself
+        open_page(page, "/audit")
+        for entry in audit:
+            expect(page.locator("tbody tr", has_text=entry["reason"])).to_be_visible()
+        expect(page.locator("#content")).to_contain_text("none was altered")
+    assert again.get("/audit")["entries"] == audit and again.get("/audit")["broken"] is None
+    found = again.until(
+        "/rounds", lambda page: page["rounds"] and page["rounds"][0]["round"] > newest + 1, limit=500
+    )
+    numbers = [each["round"] for each in found["rounds"]]
+    assert numbers == list(range(numbers[0], numbers[0] - len(numbers), -1)), "no round is missing"
+    assert {each["round"]: each["digest"] for each in found["rounds"]}.items() >= rounds.items()
+    after = {each["peer"]: each["verified"] for each in again.get("/credits/totals")["totals"]}
+    assert all(after[each["peer"]] >= each["verified"] for each in before)
+    done = again.client.post(
+        "/actions", json={"action": "pause", "reason": "it is late", "confirm": True}, headers=again.operator
+    )
+    assert done.status_code == 200, done.text
+    again.until("/snapshot", lambda answer: answer["view"]["tip"]["paused"])
+
+
+def test_a_dashboards_address_that_is_taken_or_none_is_refused(tmp_path: Path, run: Cluster) -> None:
+    command("init", run["ada"].file, "--dir", tmp_path / "x", "--dashboard", "nowhere").refused("E-CFG-006")

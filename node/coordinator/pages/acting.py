@@ -1,15 +1,22 @@
-"""The dialog in which an operator orders something: the token, why, and once more whether it is meant."""
+"""The dialog in which an operator orders something: the token, why, and once more whether it is meant.
+
+The order goes from the browser to the API, as any client's does: the token travels in a header of that one request, and
+never over the page's own connection. dashboard.js reads the fields and sends it.
+"""
 
 from dataclasses import dataclass
 
 from nicegui import ui
 from nicegui.element import Element
+from nicegui.events import GenericEventArguments
 
-from node.coordinator.actions import MAX_REASON, Wish
+from node.coordinator.actions import MAX_REASON
 from node.coordinator.pages import words
 from node.coordinator.pages.components import Text
 from node.coordinator.pages.site import Site
-from protocol.errors import NodeError
+
+SEND = "(event) => sendOrder(event.target.closest('.ask')).then((answer) => emit(answer))"
+"""Run in the browser: the order is sent, and what became of it is told to the page's server, without the token."""
 
 
 @dataclass(frozen=True)
@@ -32,20 +39,18 @@ class Offer:
 def button(site: Site, offer: Offer, peer: str = "") -> None:
     """A button that opens the dialog of an action; none where this coordinator has no key to act with."""
     if site.actions is not None:
-        Text("button", offer.text, "button").props("type=button").on("click", lambda: _ask(site, offer, peer))
+        Text("button", offer.text, "button").props("type=button").on("click", lambda: _ask(offer, peer))
 
 
-def _ask(site: Site, offer: Offer, peer: str) -> None:
-    actions = site.actions
-    if actions is None:
-        return
-    with ui.dialog() as dialog, Element("div").classes("card ask").props("role=document"):
+def _ask(offer: Offer, peer: str) -> None:
+    with ui.dialog() as dialog, Element("div").classes("card ask").props("role=document") as form:
+        form.props(f'data-action="{offer.do}" data-peer="{peer}"')
         Text("h2", f"{offer.text}{': ' + words.short(peer) if peer else ''}")
         Text("p", offer.means)
-        name = _field("Parameter", "name", 64) if "name" in offer.fields else None
-        value = _field("Value", "value", 64) if "value" in offer.fields else None
-        reason = _field("Reason, which everybody may read", "reason", MAX_REASON)
-        token = _field("Operator's token", "token", 200, secret=True)
+        for field in offer.fields:
+            _field(field.capitalize(), field, 64)
+        _field("Reason, which everybody may read", "reason", MAX_REASON)
+        _field("Operator's token", "token", 200, secret=True)
         said = Text("p", "", "sign bad").props("role=alert")
         with Element("div").classes("bar"):
             sure = Text("button", f"Yes: {offer.text.lower()}", "button go").props(
@@ -53,36 +58,22 @@ def _ask(site: Site, offer: Offer, peer: str) -> None:
             )
             Text("button", "No", "button").props("type=button").on("click", dialog.close)
 
-    async def act() -> None:
-        if not actions.allowed(token.value.strip()):
-            token.value = ""
-            said.say(
-                "✖ This is not the operator's token. It is in coordinator/operator.token of the data directory."
-            )
+    def answered(event: GenericEventArguments) -> None:
+        done, sentence = event.args.get("done") is True, words.safe(str(event.args.get("sentence", "")), 300)
+        if not done:
+            said.say(f"✖ {sentence}")
             return
-        sure.props("disabled")
-        try:
-            wish = Wish(offer.do, reason.value, peer, name.value.strip() if name else "",
-                        value.value.strip() if value else "")  # fmt: skip
-            done = await actions.act("operator", wish)
-        except NodeError as error:
-            said.say(f"✖ {error}")
-            sure.props(remove="disabled")
-            return
-        finally:
-            token.value = ""
-        ui.notify(words.safe(done.outcome, 200), type="positive", close_button="Close", timeout=10_000)
+        ui.notify(sentence, type="positive", close_button="Close", timeout=10_000)
         dialog.close()
 
-    sure.on("click", act)
+    sure.on("click", answered, js_handler=SEND)
     dialog.on_value_change(lambda event: dialog.delete() if not event.value else None)
     dialog.open()
 
 
-def _field(label: str, name: str, longest: int, secret: bool = False) -> ui.input:
-    made = (
-        ui.input(label, password=secret)
-        .classes("ask-field")
-        .props(f"maxlength={longest} outlined dense name={name}")
-    )
-    return made.props('autocomplete="off"')
+def _field(label: str, name: str, longest: int, secret: bool = False) -> None:
+    """A labelled field whose content stays in the browser."""
+    with Element("label").classes("ask-field"):
+        Text("span", label)
+        kind = "password" if secret else "text"
+        Text("input", "", "field").props(f'type={kind} name={name} maxlength={longest} autocomplete="off"')

@@ -190,6 +190,11 @@ _AXIS = """value => { const size = Math.abs(value);
 const place = size < 10000 ? 0 : Math.min(4, Math.floor(Math.log10(size) / 3));
 return place === 0 ? String(value) :
 Number((value / 1000 ** place).toPrecision(3)) + ["", " k", " M", " G", " T"][place]; }"""
+_LOW, _HIGH = (
+    f"v => v.{end} {sign} Math.max(0.05 * (v.max - v.min), 0.02 * Math.abs(v.{end}))"
+    for end, sign in (("min", "-"), ("max", "+"))
+)
+"""Ends of a vertical axis: so far apart that its numbers differ where the line is all but level."""
 _STROKES = ("solid", "dashed", "dotted")
 
 
@@ -221,7 +226,8 @@ def _chart_options(lines: Sequence[tuple[str, Points]]) -> dict[str, Any]:
         "legend": {"show": len(lines) > 1, "top": 0, "left": 0},
         "tooltip": {"trigger": "axis", "confine": True},
         "xAxis": {"type": "value", "name": "", "min": "dataMin", "max": "dataMax", "splitLine": {"show": False}},
-        "yAxis": {"type": "value", "scale": True, "axisLabel": {"hideOverlap": True, ":formatter": _AXIS},
+        "yAxis": {"type": "value", "scale": True, ":min": _LOW, ":max": _HIGH,
+                  "axisLabel": {"hideOverlap": True, ":formatter": _AXIS, "showMinLabel": False, "showMaxLabel": False},
                   "splitLine": {"lineStyle": FAINT}},
         "series": [
             {

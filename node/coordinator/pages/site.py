@@ -138,7 +138,7 @@ class Site:
                     link = Text("a", text).props(f'href="{path}"')
                     if path == here:
                         link.props("aria-current=page")
-        with Element("main").props("id=content") as main:
+        with Element("div").props("id=content tabindex=-1") as main:
             if self.notice:
                 Text("p", self.notice, "card")
             trouble = Text("p", "", "card bad").props("role=alert")

@@ -29,6 +29,7 @@ def run(folder: Path, *, as_json: bool = False) -> int:
         folder=folder,
         as_json=as_json,
         compare=False,
+        browse=True,
     )
 
 

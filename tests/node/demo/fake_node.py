@@ -46,11 +46,13 @@ class FakeNode:
             max((event["round"] for event in read(self.log.path) if event.kind == "commit"), default=-1) + 1
         )
 
-    def live(self) -> None:
+    def live(self, dashboard: str) -> None:
         """Until SIGTERM."""
         signal.signal(signal.SIGTERM, self._stop)
         self.log.emit("node.start", peer=peer(self.name), version="0", pid=os.getpid(), boot="00")
         self.log.emit("directory.ready", multiaddrs=[f"/ip4/127.0.0.1/tcp/4001/p2p/{self.name}"], seconds=0.1)
+        if dashboard:
+            self.log.emit("dashboard.ready", url=f"http://{dashboard}", database="ready")
         self.passed.mkdir(exist_ok=True)
         round = self.first
         try:
@@ -129,14 +131,14 @@ class FakeNode:
         raise Stopped
 
 
-def start(folder: Path, *, with_child: bool) -> None:
+def start(folder: Path, *, with_child: bool, dashboard: str) -> None:
     """`init` and `run`."""
     with hold(folder):
         (folder / "pid").write_text(str(os.getpid()))
         if with_child:
             sleeper = "from node.children import *; die_with_parent_if_asked(); import time; time.sleep(600)"
             start_child([sys.executable, "-c", sleeper], threads=1)
-        FakeNode(folder).live()
+        FakeNode(folder).live(dashboard)
 
 
 def main(words: list[str]) -> None:
@@ -144,7 +146,8 @@ def main(words: list[str]) -> None:
     options = dict(pairwise(words))
     match words[0]:
         case "init" | "run":
-            start(Path(options["--dir"]), with_child=words[0] == "init")
+            dashboard = options.get("--dashboard", "")
+            start(Path(options["--dir"]), with_child=words[0] == "init", dashboard=dashboard)
         case "stop":
             os.kill(int((Path(options["--dir"]) / "pid").read_text()), signal.SIGTERM)
         case "export":

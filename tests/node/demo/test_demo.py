@@ -25,10 +25,13 @@ class Running:
 
     def __init__(self, folder: Path, hold: int = -1) -> None:
         self.folder = folder
+        browser = folder.with_name("browser")
+        browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {folder.with_name("opened")}\n')
+        browser.chmod(0o700)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.node.demo.fake_demo", str(folder)],
             cwd=ROOT,
-            env={**environment(), "PYTHONPATH": str(ROOT), "FAKE_HOLD": str(hold)},
+            env={**environment(), "PYTHONPATH": str(ROOT), "FAKE_HOLD": str(hold), "BROWSER": f"{browser} %s"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -83,6 +86,8 @@ def test_a_whole_demo_shows_all_that_it_promises(begin: Callable[..., Running]) 
     assert report["nodes"]["node-1"]["exit_status"] == -signal.SIGKILL
     assert report["nodes"]["node-2"]["exit_status"] == 0
     assert report["peak_memory_bytes"] > 0
+    assert "dashboard: http://127.0.0.1:0" in text
+    assert (started.folder.parent / "opened").read_text() == "http://127.0.0.1:0"
     assert "<svg" in (started.folder / "report.html").read_text()
 
 

@@ -46,9 +46,41 @@
     const wait = setInterval(() => {
       if (!document.getElementById("theme")) return;
       clearInterval(wait);
+      const here = document.querySelector("nav [aria-current]");
+      if (here) here.parentElement.scrollLeft = here.offsetLeft - here.parentElement.clientWidth / 2 + here.clientWidth / 2;
       paint();
       tick();
     }, 50);
   });
   setInterval(tick, 1000);
+
+  // An order to the API. The token stands in a header, which no other site's page can set, and is forgotten afterwards.
+  globalThis.sendOrder = async (form) => {
+    const order = { action: form.dataset.action, peer: form.dataset.peer || "", confirm: true };
+    let token = "";
+    for (const field of form.querySelectorAll("input")) {
+      if (field.name === "token") {
+        token = field.value.trim();
+        field.value = "";
+      } else order[field.name] = field.value.trim();
+    }
+    if (!order.reason) return { done: false, sentence: "An action needs a reason, which everybody may read." };
+    if (!/^[!-~]+$/.test(token)) return { done: false, sentence: "This is not the operator's token." };
+    const sure = form.querySelector(".go");
+    sure.disabled = true;
+    try {
+      const answer = await fetch("/api/v1/actions", {
+        method: "POST", credentials: "omit", redirect: "error", body: JSON.stringify(order),
+        headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
+      });
+      const said = await answer.json();
+      if (answer.ok) return { done: true, sentence: said.outcome };
+      if (answer.status !== 401) return { done: false, sentence: said.sentence };
+      return { done: false, sentence: "This is not the operator's token, which is in coordinator/operator.token." };
+    } catch {
+      return { done: false, sentence: "The coordinator did not answer; look at the audit log before you try again." };
+    } finally {
+      sure.disabled = false;
+    }
+  };
 })();
