@@ -291,7 +291,8 @@ def test_a_fault_of_our_own_keeps_its_traceback(
 
 def test_export_and_demo_are_called_with_their_options(calls: list[Any]) -> None:
     assert main(["export", "runs/x", "--to", "model"]) == 7
-    assert main(["demo", "--nodes", "3", "--inner-steps", "5", "--json", "--compare", "--open", "--dir", "there"]) == 7
+    words = ["--nodes", "3", "--inner-steps", "5", "--json", "--compare", "--open", "--dir", "there"]
+    assert main(["demo", *words]) == 7
     assert calls[0] == ("export_node", (Path("runs/x"), Path("model")))
     assert calls[1][1][-1] == {
         "nodes": 3, "rounds": 10, "inner_steps": 5, "workers_per_node": 1, "seed": 1,

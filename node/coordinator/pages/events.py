@@ -1,21 +1,25 @@
-"""Page 13: the log of what was learned, and the run as it was at an earlier time."""
+"""Page 13: the log of what was learned, filtered, and the run as it was at an earlier time."""
 
 import asyncio
 import json
+from collections.abc import Callable
 from functools import partial
 
 from nicegui import ui
 from nicegui.element import Element
 
 from node.coordinator.database import StoreError
+from node.coordinator.facts_json import KINDS as FACTS
 from node.coordinator.facts_json import kind_of, subject_of
 from node.coordinator.pages import words
-from node.coordinator.pages.components import VALUE, Cell, Rows, Text, peer_link, section, verdict_line, when
+from node.coordinator.pages.components import VALUE, Cell, Rows, Text, peer_link, section, when
+from node.coordinator.pages.peers import matching
+from node.coordinator.pages.player import Player
 from node.coordinator.pages.site import Site
 from node.coordinator.reading import Stored
-from node.coordinator.verdict import line
 from node.coordinator.view import View
 from node.coordinator.view_json import plain
+from node.reporting import KINDS as EVENTS
 
 _PAGE = 100
 
@@ -28,57 +32,85 @@ def add(site: Site) -> None:
         with site.page("Events", "/events"):
             problem = Text("p", "", "card bad").props("role=alert")
             problem.set_visibility(False)
-            with section("The run at an earlier time"):
-                with Element("div").classes("bar"):
-                    slider = Text("input", "", "field").props(
-                        'type=range min=0 max=1000 value=1000 aria-label="Time, from the first event to now"'
-                    )
-                    slider.style("width: min(100%, 480px)")
-                    chosen = Text("span", "now")
-                said = verdict_line()
-                then = Rows(("What", "Then"), "Move the slider: the run is replayed from its events up to that time.",
-                            "The run then")  # fmt: skip
-                then.show("", list)
-                said(site.moment().line)
-            with section("The newest of what was learned"):
-                table = Rows(("No.", "When", "About", "What", "Trust", "Content"), "Nothing yet.", "Events")
-            try:
-                newest = await asyncio.to_thread(site.service.store.newest, _PAGE)
-            except StoreError as error:
-                problem.say(str(error)).set_visibility(True)
+
+            def say(sentence: str) -> None:
+                problem.say(sentence).set_visibility(bool(sentence))
+
+            player, log = Player(site, say), _Log(site, say)
+            player.moved = log.up_to
+            await log.show()
+
+
+class _Log:
+    """The newest events up to a time, filtered by kind and node."""
+
+    def __init__(self, site: Site, say: Callable[[str], None]) -> None:
+        self._site, self._say = site, say
+        self._kind = self._node = ""
+        self._before: int | None = None
+        self._older: int | None = None
+        with section("What was learned, newest first"):
+            with Element("div").classes("bar"):
+                with Element("label"):
+                    Text("span", "Kind ")
+                    with Element("select").classes("field") as kind:
+                        Text("option", "all").put("value", "")
+                        for each in (*sorted(FACTS), *sorted(EVENTS)):
+                            Text("option", each).put("value", each)
+                node = Text("input", "", "field").props(
+                    'type=search placeholder="Node: peer id or name" aria-label="Only of this node" size=24'
+                )
+                self._more = Text("button", "Older", "button").props("type=button")
+                newest = Text("button", "Newest", "button").props("type=button")
+            self._table = Rows(
+                ("No.", "When", "About", "What", "Trust", "Content"), "Nothing of the kind.", "Events"
+            )
+        kind.on("change", lambda event: self._only(kind=str(event.args)), js_handler=VALUE)
+        node.on("input", lambda event: self._only(node=str(event.args)[:80]), throttle=0.3, js_handler=VALUE)
+        self._more.on("click", self._page_back)
+        newest.on("click", lambda: self._from(None))
+
+    async def up_to(self, view: View) -> None:
+        """Show what was learned before a view."""
+        await self._from(view.sequence + 1)
+
+    async def show(self) -> None:
+        """Read and show."""
+        view, peer = self._site.service.view, ""
+        if self._node:
+            found = matching(view, self._node, 1)
+            if not found:
+                self._table.show("", list)
                 return
-            view = site.service.view
-            table.show(0, lambda: [_row(view, each) for each in newest])
+            peer = found[0].peer
+        kinds = (self._kind,) if self._kind else ()
+        read = partial(
+            self._site.service.store.newest, _PAGE, peer=peer, kinds=kinds, before=self._before
+        )  # fmt: skip
+        try:
+            page = await asyncio.to_thread(read)
+        except StoreError as error:
+            self._say(str(error))
+            return
+        self._say("")
+        self._older = page[-1].sequence if len(page) == _PAGE else None
+        self._more.set_visibility(self._older is not None)
+        self._table.show(tuple(each.sequence for each in page), lambda: [_row(view, each) for each in page])
 
-            async def scrub(place: int) -> None:
-                try:
-                    times = await asyncio.to_thread(site.service.store.times)
-                    if times is None:
-                        return
-                    at = times[0] + (times[1] - times[0]) * place / 1000
-                    past = await asyncio.to_thread(site.service.store.view, at)
-                except StoreError as error:
-                    problem.say(str(error)).set_visibility(True)
-                    return
-                chosen.say("").put("data-since", f"{at:.1f}")
-                said(line(past, at))
-                then.show(at, lambda: summary(past))
+    async def _only(self, kind: str | None = None, node: str | None = None) -> None:
+        if kind is not None and (not kind or kind in FACTS or kind in EVENTS):
+            self._kind = kind
+        if node is not None:
+            self._node = node.strip()
+        await self.show()
 
-            slider.on("change", lambda event: scrub(max(0, min(1000, int(event.args)))), js_handler=VALUE)
+    async def _page_back(self) -> None:
+        if self._older is not None:
+            await self._from(self._older)
 
-
-def summary(view: View) -> list[tuple[str, str]]:
-    """A view in some lines."""
-    agreement = view.agreement
-    return [
-        ("Round", str(view.tip.round + 1)),
-        ("Members", f"{len(view.tip.taking_part)}, {len(view.tip.electorate)} of them vote"),
-        ("Rounds decided", f"{view.totals.rounds:,}"),
-        ("Tokens averaged", words.count(view.totals.tokens)),
-        ("Agreement", f"{agreement.agree} of {agreement.said} after round {agreement.round}"),
-        ("Refusals", f"{view.totals.refused:,}"),
-        ("Operator's actions", str(len(view.actions))),
-    ]
+    async def _from(self, before: int | None) -> None:
+        self._before = before
+        await self.show()
 
 
 def _row(view: View, stored: Stored) -> tuple[Cell, ...]:

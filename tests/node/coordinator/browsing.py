@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 PAGES = (
     "/", "/progress", "/members", "/rounds", "/rounds/{round}", "/refusals", "/network", "/versions", "/rollouts",
@@ -13,7 +13,10 @@ PAGES = (
 )  # fmt: skip
 """Every page; ``{round}`` and ``{peer}`` are filled in."""
 
-PATIENCE = 60_000  # milliseconds
+PATIENCE = 90_000
+"""Milliseconds after which what does not come is a failure. Nothing is expected to need them."""
+
+expect.set_options(timeout=PATIENCE)
 NARROW = 400
 CONTRAST = 4.5
 
@@ -49,6 +52,20 @@ _TOO_WIDE = """() => { const wide = document.documentElement.clientWidth;
   return document.documentElement.scrollWidth <= wide ? [] : [...document.querySelectorAll("body *")]
     .filter((e) => e.getBoundingClientRect().right > wide + 1).slice(0, 5)
     .map((e) => `<${e.tagName.toLowerCase()} ${e.className}> ${e.getBoundingClientRect().right}`); }"""
+
+_NAMELESS = """() => {
+  const named = (e) => e.getAttribute("aria-label") || e.innerText?.trim()
+    || [...(e.labels || [])].some((l) => l.innerText.trim());
+  const active = "#content :is(a, button, input, select, summary, [role=img]), header :is(a, button)";
+  const nameless = [...document.querySelectorAll(active)]
+    .filter((e) => e.checkVisibility() && !e.closest(".ag-root-wrapper") && !named(e));
+  const colour = [...document.querySelectorAll(".good, .attention, .bad")]
+    .filter((e) => e.checkVisibility() && !/[✔▲✖]/.test(e.innerText));
+  const unreached = [...document.querySelectorAll(".scroll")]
+    .filter((e) => e.scrollWidth > e.clientWidth && e.tabIndex < 0 && !e.querySelector("a, button"));
+  return [...nameless.map((e) => `no name: ${e.outerHTML.slice(0, 80)}`),
+    ...colour.map((e) => `colour alone: ${e.className}`),
+    ...unreached.map((e) => `no key scrolls it: ${e.getAttribute("aria-label")}`)]; }"""
 
 
 def why_not() -> str:
@@ -114,6 +131,12 @@ def open_page(page: Page, path: str) -> None:
 def low_contrast(page: Page) -> list[str]:
     """Texts whose contrast is below 4.5."""
     found: list[str] = page.evaluate(_LOW_CONTRAST, CONTRAST)
+    return found
+
+
+def nameless(page: Page) -> list[str]:
+    """What has no name for who cannot see it, says something by colour alone, or needs a pointer to be scrolled."""
+    found: list[str] = page.evaluate(_NAMELESS)
     return found
 
 

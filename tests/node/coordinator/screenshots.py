@@ -11,6 +11,7 @@ from tests.node.coordinator.browsing import (
     PAGES,
     chromium,
     low_contrast,
+    nameless,
     open_page,
     too_wide,
     watched,
@@ -45,7 +46,7 @@ def take(folder: Path, url: str) -> int:
                         name = f"{path.strip('/').replace('/', '-').replace('{', '').replace('}', '') or 'overview'}"
                         picture = folder / f"{name}-{'dark' if dark else 'light'}-{width}.png"
                         page.screenshot(path=picture, full_page=width > NARROW)
-                        found = [*too_wide(page), *low_contrast(page), *problems]
+                        found = [*too_wide(page), *low_contrast(page), *nameless(page), *problems]
                         problems.clear()
                         faults += len(found)
                         for each in found:

@@ -31,7 +31,12 @@ class Running:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.node.demo.fake_demo", str(folder)],
             cwd=ROOT,
-            env={**environment(), "PYTHONPATH": str(ROOT), "FAKE_HOLD": str(hold), "BROWSER": f"{browser} %s"},
+            env={
+                **environment(),
+                "PYTHONPATH": str(ROOT),
+                "FAKE_HOLD": str(hold),
+                "BROWSER": f"{browser} %s",
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
