@@ -47,9 +47,9 @@ def _ask(offer: Offer, peer: str) -> None:
         form.props(f'data-action="{offer.do}" data-peer="{peer}"')
         Text("h2", f"{offer.text}{': ' + words.short(peer) if peer else ''}")
         Text("p", offer.means)
-        for field in offer.fields:
-            _field(field.capitalize(), field, 64)
-        _field("Reason, which everybody may read", "reason", MAX_REASON)
+        fields = [_field(each.capitalize(), each, 64) for each in offer.fields]
+        fields.append(_field("Reason, which everybody may read", "reason", MAX_REASON))
+        fields[0].props("data-autofocus")
         _field("Operator's token", "token", 200, secret=True)
         said = Text("p", "", "sign bad").props("role=alert")
         with Element("div").classes("bar"):
@@ -71,9 +71,11 @@ def _ask(offer: Offer, peer: str) -> None:
     dialog.open()
 
 
-def _field(label: str, name: str, longest: int, secret: bool = False) -> None:
+def _field(label: str, name: str, longest: int, secret: bool = False) -> Text:
     """A labelled field whose content stays in the browser."""
     with Element("label").classes("ask-field"):
         Text("span", label)
         kind = "password" if secret else "text"
-        Text("input", "", "field").props(f'type={kind} name={name} maxlength={longest} autocomplete="off"')
+        made = Text("input", "", "field")
+    made.props(f'type={kind} name={name} maxlength={longest} autocomplete="off"')
+    return made

@@ -49,6 +49,7 @@ class _Log:
         self._kind = self._node = ""
         self._before: int | None = None
         self._older: int | None = None
+        self._one_at_a_time = asyncio.Lock()
         with section("What was learned, newest first"):
             with Element("div").classes("bar"):
                 with Element("label"):
@@ -75,7 +76,11 @@ class _Log:
         await self._from(view.sequence + 1)
 
     async def show(self) -> None:
-        """Read and show."""
+        """Read and show what is wanted by the time that the read before is done."""
+        async with self._one_at_a_time:
+            await self._show()
+
+    async def _show(self) -> None:
         view, peer = self._site.service.view, ""
         if self._node:
             found = matching(view, self._node, 1)
