@@ -173,17 +173,26 @@ class Reading(Database):
         assert isinstance(fact, Reported)
         return fact.boot, fact.sequence
 
+    def round_text(self, number: int) -> str | None:
+        """A decided round as JSON."""
+        found = self._scalar(sql.select(tables.time_lines.c.body).where(tables.time_lines.c.round == number))
+        return None if found is None else str(found)
+
     def round(self, number: int) -> dict[str, Any] | None:
-        """A decided round, as ``view.plain`` gives it."""
-        body = self._scalar(sql.select(tables.time_lines.c.body).where(tables.time_lines.c.round == number))
-        return None if body is None else dict(json.loads(body))
+        """The same, read."""
+        text = self.round_text(number)
+        return None if text is None else dict(json.loads(text))
+
+    def round_texts(self, limit: int, before: int | None = None) -> list[tuple[int, str]]:
+        """Numbers and JSON of decided rounds, newest first."""
+        table = tables.time_lines
+        where = [] if before is None else [table.c.round < before]
+        statement = sql.select(table.c.round, table.c.body).where(*where)
+        return [tuple(row) for row in self._rows(statement.order_by(table.c.round.desc()).limit(limit))]
 
     def rounds(self, limit: int, before: int | None = None) -> list[dict[str, Any]]:
-        """Decided rounds, newest first."""
-        where = [] if before is None else [tables.time_lines.c.round < before]
-        statement = sql.select(tables.time_lines.c.body).where(*where)
-        rows = self._rows(statement.order_by(tables.time_lines.c.round.desc()).limit(limit))
-        return [json.loads(body) for (body,) in rows]
+        """The same, read."""
+        return [json.loads(text) for _, text in self.round_texts(limit, before)]
 
     def series(self, points: int, first: int = 0, last: int | None = None) -> list[Point]:
         """Decided rounds as points of a chart, oldest first; of more than ``points`` every n-th.

@@ -1,7 +1,6 @@
 """The service: takes facts, holds the view, and tells subscribers what changed. What API and pages are made on."""
 
 import asyncio
-import json
 import secrets
 import threading
 import time
@@ -16,7 +15,7 @@ from node.coordinator.fold import fold
 from node.coordinator.recorder import Recorder
 from node.coordinator.store import Store
 from node.coordinator.view import LISTS, Delta, View
-from node.coordinator.view_json import plain
+from node.coordinator.view_json import encoded
 
 TICK = 0.2
 """Seconds between two batches of changes to subscribers."""
@@ -24,6 +23,7 @@ TICK = 0.2
 KEPT = 300
 """So many batches are kept for subscribers that come back."""
 
+_TURN = 200  # facts that are folded before others of the loop have their turn
 _BEHIND = 64  # batches that a subscriber may be behind before it has to begin anew
 
 
@@ -39,7 +39,7 @@ class Batch:
 
     number: int
     deltas: tuple[Delta, ...]
-    body: str
+    body: bytes
 
 
 class Subscription:
@@ -167,7 +167,7 @@ class Service:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                deltas = self.fold_taken()
+                deltas = await self._fold_in_turns()
                 if said != self.trouble:
                     said = self.trouble
                     deltas = (*deltas, Delta("trouble", "", said))
@@ -178,16 +178,30 @@ class Service:
             with self._guard:
                 self._loop = None
 
-    def fold_taken(self) -> tuple[Delta, ...]:
-        """Fold what was taken since the last time; what changed."""
+    async def _fold_in_turns(self) -> tuple[Delta, ...]:
+        """As ``fold_taken``, but others of the loop have their turn meanwhile; the view changes once, at the end."""
         if not self._begun and (late := self._come_late()):
             return late
-        deltas: list[Delta] = []
-        view = self.view
-        while self._taken:
+        view, deltas = self.view, list[Delta]()
+        for _ in range(-(-len(self._taken) // _TURN)):
+            view = self._fold_some(view, deltas)
+            await asyncio.sleep(0)
+        self.view = view
+        return coalesced(deltas)
+
+    def _fold_some(self, view: View, deltas: list[Delta]) -> View:
+        for _ in range(min(_TURN, len(self._taken))):
             view, changed = fold(view, self._taken.popleft())
             deltas.extend(changed)
-        self.view = view
+        return view
+
+    def fold_taken(self) -> tuple[Delta, ...]:
+        """Fold what was taken since the last time, where no loop runs; what changed."""
+        if not self._begun and (late := self._come_late()):
+            return late
+        deltas = list[Delta]()
+        while self._taken:
+            self.view = self._fold_some(self.view, deltas)
         return coalesced(deltas)
 
     def _come_late(self) -> tuple[Delta, ...]:
@@ -213,8 +227,7 @@ class Service:
 
     def _tell(self, deltas: tuple[Delta, ...]) -> None:
         self._number += 1
-        body = json.dumps([plain(delta) for delta in deltas], separators=(",", ":"))
-        batch = Batch(self._number, deltas, body)
+        batch = Batch(self._number, deltas, encoded(deltas))
         self._batches.append(batch)
         for subscription in tuple(self._subscribers):
             subscription.give(batch)

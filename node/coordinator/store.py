@@ -19,7 +19,7 @@ from node.coordinator.facts_json import kind_of, subject_of, to_json
 from node.coordinator.fold import fold
 from node.coordinator.reading import Credit, Reading, link, point
 from node.coordinator.view import Round, View
-from node.coordinator.view_json import plain, restored, snapshot
+from node.coordinator.view_json import encoded, restored
 
 SNAPSHOT_EVERY = 20_000
 """Facts between two stored views, from which a start and a replay go on."""
@@ -74,7 +74,7 @@ class Store(Reading):
         Raises:
             StoreError: It was not written.
         """
-        body = json.dumps(snapshot(view), separators=(",", ":"))
+        body = encoded(view).decode()
         with self._transaction() as connection:
             row = {"sequence": view.sequence, "at": at, "body": body}
             connection.execute(upsert(connection, tables.snapshots, ["sequence"], [row]))
@@ -148,8 +148,6 @@ def _admit(connection: Connection, fact: Admitted) -> None:
 
 def _keep_rounds(connection: Connection, rounds: Iterable[Round]) -> None:
     points = [asdict(point(entry)) for entry in rounds]
-    bodies = [
-        {"round": entry.round, "body": json.dumps(plain(entry), separators=(",", ":"))} for entry in rounds
-    ]
+    bodies = [{"round": entry.round, "body": encoded(entry).decode()} for entry in rounds]
     connection.execute(upsert(connection, tables.rounds, ["round"], points))
     connection.execute(upsert(connection, tables.time_lines, ["round"], bodies))

@@ -1,10 +1,13 @@
 """A view as JSON, and back; what a client of the API does with a delta."""
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from functools import cache
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
+
+import orjson
 
 from node.coordinator.view import KEYED, RECENT, SINGLE, View
 
@@ -20,6 +23,14 @@ def plain(value: object) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}  # type: ignore[arg-type]
+
+
+def encoded(value: object) -> bytes:
+    """A part of a view, or what JSON has of itself, as JSON without spaces."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # half a character, or a number of more than 64 bits, that somebody sent
+        return json.dumps(plain(value), separators=(",", ":")).encode()
 
 
 def snapshot(view: View) -> dict[str, Any]:

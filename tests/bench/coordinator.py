@@ -20,11 +20,10 @@ import httpx
 from diloco.member.admission import seats
 from diloco.member.setting import rules_of
 from node.coordinator import tables
-from node.coordinator.api.answers import as_json
 from node.coordinator.facts import Decided, Fact
 from node.coordinator.fold import replay
 from node.coordinator.reading import point
-from node.coordinator.view_json import plain
+from node.coordinator.view_json import encoded
 from node.roles.coordinator import Coordinator
 from protocol.identity import Identity
 from tests.bench.measurement import Measurement
@@ -144,7 +143,7 @@ def shifted(number: int) -> list[Fact]:
 def fill(here: Site) -> None:
     """10,000 rounds of history in the database; of each body only the number differs, so it is encoded once."""
     made = replace(replay(history(2, MEMBERS)).rounds["1"], round=-1)
-    body, values = as_json(plain(made)), asdict(point(made))
+    body, values = encoded(made).decode(), asdict(point(made))
     with here.service.store._engine.begin() as connection:
         for table in (tables.rounds, tables.time_lines):
             connection.execute(table.delete())

@@ -1,16 +1,24 @@
-"""How answers are made: JSON with ETags, pieces of the view encoded once, errors as code, sentence and fix."""
+"""How answers are made: JSON with ETags, the snapshot encoded once, errors as code, sentence and fix."""
 
-import json
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any
 
 from blake3 import blake3
-from fastapi import Request
+from fastapi import Header, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
 
-from node.coordinator.view import KEYED, View
-from node.coordinator.view_json import plain
+from node.coordinator.actions import Actions
+from node.coordinator.service import Service
+from node.coordinator.view_json import encoded
 from protocol.errors import NodeError
+
+
+class Anything(BaseModel):
+    """An object whose fields docs/operator.md describes."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 class Problem(BaseModel):
@@ -34,6 +42,26 @@ NEEDS_TOKEN: dict[int | str, dict[str, Any]] = {
 }
 
 
+class Door:
+    """Whether a request may pass: a dependency."""
+
+    def __init__(self, actions: Actions | None, public: bool) -> None:
+        self._actions, self._public = actions, public
+
+    def __call__(
+        self, authorization: Annotated[str, Header(description="Bearer and the operator's token.")] = ""
+    ) -> None:
+        """Let the request pass, or raise."""
+        scheme, _, token = authorization.partition(" ")
+        right = (
+            self._actions is not None and scheme.lower() == "bearer" and self._actions.allowed(token.strip())
+        )
+        if not self._public and not right:
+            raise HTTPException(
+                401, "The operator's token is missing or wrong.", {"WWW-Authenticate": "Bearer"}
+            )
+
+
 def refused(status: int, code: str, sentence: str, fix: str = "", **headers: str) -> JSONResponse:
     """A refusal."""
     body = {"code": code, "sentence": sentence, "fix": fix}
@@ -45,9 +73,8 @@ def refused_for(error: NodeError, status: int = 400) -> JSONResponse:
     return refused(status, str(error.code), error.sentence, error.fix)
 
 
-def answer(request: Request, body: str | bytes, kind: str = "application/json", tag: str = "") -> Response:
+def answer(request: Request, data: bytes, kind: str = "application/json", tag: str = "") -> Response:
     """An answer with an ETag; 304 where the client has it already."""
-    data = body.encode() if isinstance(body, str) else body
     quoted = f'"{tag or blake3(data).hexdigest(16)}"'
     headers = {"ETag": quoted, "Cache-Control": "no-cache"}
     held = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
@@ -56,48 +83,31 @@ def answer(request: Request, body: str | bytes, kind: str = "application/json", 
     return Response(data, media_type=kind, headers=headers)
 
 
-def as_json(value: Any) -> str:
-    """JSON without spaces."""
-    return json.dumps(value, separators=(",", ":"))
+class Snapshots:
+    """The snapshot as JSON, made once for each change and number of rounds."""
 
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._tag = ""
+        self._held: dict[int, bytes] = {}
 
-class Encoder:
-    """Encodes views, each of their entries once for as long as it stays the same object."""
-
-    def __init__(self) -> None:
-        self._held: dict[tuple[str, str], tuple[object, str]] = {}
-
-    def entry(self, topic: str, key: str, value: object) -> str:
-        """The JSON of one entry."""
-        held = self._held.get((topic, key))
-        if held is None or held[0] is not value:
-            held = (value, as_json(plain(value)))
-            self._held[topic, key] = held
-        return held[1]
-
-    def view(self, view: View, rounds: int) -> str:
-        """The JSON of a view with its newest rounds only.
+    def now(self, rounds: int) -> tuple[bytes, str]:
+        """The present with its newest rounds only, and its ETag.
 
         Args:
-            view: The view.
             rounds: How many of them.
         """
-        newest = sorted(view.rounds, key=int)[-rounds:] if rounds else []
-        parts = []
-        for topic, value in vars(view).items():
-            if topic in KEYED:
-                chosen = newest if topic == "rounds" else value
-                inner = ",".join(f"{as_json(key)}:{self.entry(topic, key, value[key])}" for key in chosen)
-                parts.append(f'"{topic}":{{{inner}}}')
-            else:
-                parts.append(f'"{topic}":{self.entry(topic, "", value)}')
-        self._forget(view)
-        return f"{{{','.join(parts)}}}"
-
-    def _forget(self, view: View) -> None:
-        for topic, key in [place for place in self._held if place[1]]:
-            if key not in getattr(view, topic):
-                del self._held[topic, key]
+        service = self._service
+        tag = f"{service.boot}-{service.number}-{bool(service.trouble)}"
+        if tag != self._tag:
+            self._tag, self._held = tag, {}
+        if rounds not in self._held:
+            view = service.view
+            newest = sorted(view.rounds, key=int)[-rounds:] if rounds else []
+            view = replace(view, rounds={number: view.rounds[number] for number in newest})
+            head = {"boot": service.boot, "number": service.number, "trouble": service.trouble, "view": view}
+            self._held[rounds] = encoded(head)
+        return self._held[rounds], f"{tag}-{rounds}"
 
 
 def exported(rows: list[dict[str, Any]], columns: tuple[str, ...], form: str) -> bytes:

@@ -42,7 +42,8 @@ async def events(service: Service, last: str) -> AsyncIterator[bytes]:
             batch = coming.result()
             if batch is None:  # too far behind, or the service ends: the client comes again
                 return
-            yield f"id: {service.boot}.{batch.number}\nevent: deltas\ndata: {batch.body}\n\n".encode()
+            head = f"id: {service.boot}.{batch.number}\nevent: deltas\ndata: ".encode()
+            yield head + batch.body + b"\n\n"
             coming = asyncio.ensure_future(anext(following, None))
     finally:
         if coming is not None:

@@ -265,7 +265,7 @@ def test_while_the_database_is_gone_the_present_is_shown_with_a_banner(
     def gone(*words: Any, **more: Any) -> None:
         raise StoreError("The database cannot be used: it is gone")
 
-    for name in ("append", "spilled", "rounds", "audit", "credits", "newest"):
+    for name in ("append", "spilled", "round_texts", "audit", "credits", "newest"):
         monkeypatch.setattr(here.service.store, name, gone)
     with here.client() as client:
         here.service.take(next(iter(one_round(2)))).result(30)
