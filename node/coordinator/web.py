@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import socket
 import threading
 
@@ -40,7 +41,10 @@ class Web:
             NodeError: ``NET_PORT_IN_USE``.
         """
         family = socket.AF_INET6 if ":" in self._listen.host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        kind = socket.SOCK_STREAM | socket.SOCK_CLOEXEC
+        listener = socket.socket(
+            family, kind, socket.IPPROTO_TCP
+        )  # named, so that answers leave without delay
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((self._listen.host, self._listen.port))
@@ -54,6 +58,8 @@ class Web:
                 fix="Name another with --dashboard HOST:PORT; port 0 takes any free one.",
             ) from error  # fmt: skip
         self.address = Address(self._listen.host, listener.getsockname()[1])
+        gc.collect()
+        gc.freeze()  # what is imported stays; looking through it again would hold up answers for a fifth of a second
         self._thread = threading.Thread(target=self._serve, args=(listener,), name="dashboard", daemon=True)
         self._thread.start()
         return self.address
@@ -63,6 +69,7 @@ class Web:
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join(_STOP + 5)
+            gc.unfreeze()
 
     def _serve(self, listener: socket.socket) -> None:
         asyncio.run(self._server.serve([listener]))

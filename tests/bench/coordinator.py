@@ -1,26 +1,30 @@
 """The coordinator of 256 members: a day replayed, admissions, the API with 10 viewers, processor time.
 
 Rounds of five minutes, as over the internet: a day is 288 of them, and each member tells ten events in each. The day is
-made of rounds as tests have them. The server is the real one, in this process, with 10 clients that hold the stream of
+made of rounds as tests have them. The server is the real one, in this process; 10 clients in another hold the stream of
 changes while the day's last rounds are learned at 100 times their pace. 10,000 rounds of history are in its database.
 """
 
+import json
 import resource
 import secrets
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
-
-import httpx
+from typing import IO
 
 from diloco.member.admission import seats
 from diloco.member.setting import rules_of
 from node.coordinator import tables
-from node.coordinator.facts import Decided, Fact
+from node.coordinator.facts import Decided
 from node.coordinator.fold import replay
 from node.coordinator.reading import point
 from node.coordinator.view_json import encoded
@@ -86,58 +90,43 @@ def served(folder: Path) -> dict[str, float]:
         here.learn(history(3, MEMBERS))
         fill(here)
         stop = threading.Event()
-        viewers = [threading.Thread(target=view, args=(here, stop), daemon=True) for _ in range(VIEWERS)]
-        for viewer in viewers:
-            viewer.start()
-        times: dict[str, list[float]] = {}
         feeding = threading.Thread(target=feed, args=(here, stop), daemon=True)
-        before, began = processor(), time.perf_counter()
-        feeding.start()
-        with here.client() as client:
-            for number in range(ASKED):
-                for path in (
-                    "snapshot",
-                    "rounds?limit=5",
-                    "members?limit=50",
-                    "series",
-                    "credits",
-                    "verdict",
-                ):
-                    asked = time.perf_counter()
-                    assert client.get(f"/api/v1/{path}").status_code == 200
-                    times.setdefault(path, []).append(time.perf_counter() - asked)
-                time.sleep(0.02 if number else 0)
-        spent, lasted = processor() - before, time.perf_counter() - began
+        with viewing(here, VIEWERS, 0), viewing(here, 0, ASKED) as client:
+            before, began = processor(), time.perf_counter()
+            feeding.start()
+            times: dict[str, list[float]] = json.loads(client.readline())
+            spent, lasted = processor() - before, time.perf_counter() - began
         stop.set()
+        feeding.join()
     slowest = max(statistics.quantiles(each, n=100)[98] for each in times.values())
-    first = statistics.median(times["snapshot"])
     return {
-        "api_p99_ms": 1000 * slowest, "snapshot_median_ms": 1000 * first,
+        "api_p99_ms": 1000 * slowest, "snapshot_median_ms": 1000 * statistics.median(times["snapshot"]),
         "process_cores_while_asked_without_pause": spent / lasted,
     } | quiet(folder)  # fmt: skip
 
 
 def quiet(folder: Path) -> dict[str, float]:
     """The share of a core with 10 viewers, while a round of five minutes is learned in 30 s."""
-    with site(f"sqlite:///{folder / 'c.sqlite'}", folder) as here:
-        stop = threading.Event()
-        for _ in range(VIEWERS):
-            threading.Thread(target=view, args=(here, stop), daemon=True).start()
-        time.sleep(1)
-        facts = shifted(HISTORY + 500)
+    with site(f"sqlite:///{folder / 'c.sqlite'}", folder) as here, viewing(here, VIEWERS, 0):
+        facts = list(one_round(HISTORY + 500, MEMBERS))
         before, began = processor(), time.perf_counter()
         for place in range(60):
             for fact in facts[place * len(facts) // 60 : (place + 1) * len(facts) // 60]:
                 here.service.take(fact)
             time.sleep(0.5)
         spent, lasted = processor() - before, time.perf_counter() - began
-        stop.set()
     return {"percent_of_a_core_at_10_times_the_pace": 100 * spent / lasted}
 
 
-def shifted(number: int) -> list[Fact]:
-    """A round's facts, whatever its number."""
-    return list(one_round(number, MEMBERS))
+@contextmanager
+def viewing(here: Site, viewers: int, asked: int) -> Iterator[IO[str]]:
+    """Clients in a process of their own, all of them there; its standard output."""
+    words = [sys.executable, "-m", "tests.bench.viewing", here.url, str(viewers), str(asked)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as clients:
+        assert clients.stdin is not None and clients.stdout is not None
+        assert clients.stdout.readline() == "ready\n"
+        yield clients.stdout
+        clients.stdin.close()
 
 
 def fill(here: Site) -> None:
@@ -151,17 +140,6 @@ def fill(here: Site) -> None:
             text = body.replace('"round":-1', f'"round":{number}', 1)
             connection.execute(tables.rounds.insert(), {**values, "round": number})
             connection.execute(tables.time_lines.insert(), {"round": number, "body": text})
-
-
-def view(here: Site, stop: threading.Event) -> None:
-    """One viewer: it holds the stream and reads all of it."""
-    with here.client() as client, client.stream("GET", "/api/v1/deltas") as stream:
-        try:
-            for _ in stream.iter_bytes():
-                if stop.is_set():
-                    return
-        except httpx.HTTPError:
-            return
 
 
 def feed(here: Site, stop: threading.Event) -> None:

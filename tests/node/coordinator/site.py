@@ -1,8 +1,5 @@
 """A coordinator's application over a real port, for tests."""
 
-import asyncio
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 
 from node.coordinator.actions import Actions, Done, Wish
 from node.coordinator.api.app import make_app
@@ -18,6 +14,8 @@ from node.coordinator.api.guard import Buckets
 from node.coordinator.facts import Fact
 from node.coordinator.service import Service
 from node.coordinator.store import Store
+from node.coordinator.web import Web
+from protocol.units import Address
 
 TOKEN = "a-token-that-only-tests-know"
 PATIENCE = 60
@@ -55,18 +53,11 @@ def site(url: str, folder: Path, **options: Any) -> Iterator[Site]:
 
     options.setdefault("buckets", Buckets(1e9, 1e9))
     app = make_app(service, Actions(service, TOKEN, carry_out), **options)
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=2, lifespan="on")
-    )
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
-    thread.start()
-    found.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    web = Web(app, Address("127.0.0.1", 0))
+    found.url = f"http://127.0.0.1:{web.start().port}"
     try:
         yield found
     finally:
         service.release()
-        server.should_exit = True
-        thread.join(PATIENCE)
+        web.stop()
         service.end()
-        listener.close()

@@ -1,0 +1,63 @@
+"""What a coordinator holds and how fast it is over hours of a large run."""
+
+import gc
+import math
+import statistics
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from node.coordinator.service import Service
+from node.coordinator.store import Store
+from tests.node.coordinator.sample import START, one_round, opening
+
+MEMBERS = 256
+ROUND = 300.0  # seconds, as over the internet
+
+
+def resident() -> float:
+    """Memory of this process, MiB."""
+    gc.collect()
+    return float(psutil.Process().memory_info().rss / 2**20)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_memory_stays_flat_and_a_day_is_replayed_a_thousand_times_faster(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'c.sqlite'}")
+    service = Service(store, tmp_path)
+    service.begin()
+    held: list[float] = []
+    rounds = int(86_400 / ROUND)
+    for fact in opening(MEMBERS):
+        service.take(fact)
+    for number in range(rounds):
+        taken = [service.take(fact) for fact in one_round(number, MEMBERS)]
+        service.fold_taken()
+        for done in taken:
+            done.result(600)
+        held.append(resident())
+    service.end()
+    full = held[96:]  # 64 rounds with their time lines are kept, and the allocator needs some more to settle
+    slope = statistics.linear_regression(range(len(full)), full).slope * 3600 / ROUND
+    print(f"{slope:.2f} MiB per hour of updates, {full[-1]:.0f} MiB in all")
+    assert slope < 1.0, held
+
+    again = Store(store.url)
+    began = time.perf_counter()
+    view = again.view(until=math.nextafter(START + 60 * rounds, 0))
+    whole = replayed(again)
+    seconds = time.perf_counter() - began
+    again.close()
+    print(f"a day in {seconds:.1f} s: {86_400 / seconds:.0f} times faster")
+    assert view.tip.round == rounds - 1 == whole
+    assert 86_400 / seconds >= 1000
+
+
+def replayed(store: Store) -> int:
+    """The last round of a log that is read and folded from its first fact."""
+    from node.coordinator.fold import replay
+
+    return replay(stored.fact for stored in store.facts()).tip.round
