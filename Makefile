@@ -69,7 +69,7 @@ sim: setup ## Simulated runs under random faults (SEEDS=200, or SEED=17 for one 
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
 soak: setup ## Run the slow suites
-	$(BIN)/python -m pytest -m soak $(ARGS) || { status=$$?; test $$status -eq 5 && echo "There is no slow suite yet."; }
+	$(BIN)/python -m pytest -m soak -o timeout=7200 -o faulthandler_timeout=0 $(ARGS) || { status=$$?; test $$status -eq 5 && echo "There is no slow suite yet."; }
 
 fuzz: setup ## Fuzz every decoder for a minute in all (ARGS="--seconds 600", or the names of some)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install -qq --disable-pip-version-check \

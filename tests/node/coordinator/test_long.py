@@ -24,7 +24,6 @@ def resident() -> float:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
 def test_memory_stays_flat_and_a_day_is_replayed_a_thousand_times_faster(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path / 'c.sqlite'}")
     service = Service(store, tmp_path)
