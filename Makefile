@@ -30,6 +30,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV). The first time this takes some minutes."
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt setuptools
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,rl,coordinator]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,rl,coordinator,verifiers]' || \
+		echo "The package verifiers cannot be installed here. Its environments, and their tests, are left out."
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,rl,coordinator,gossip]' || \
 		echo "Gossip cannot be installed here (it needs a C compiler and GMP's headers; Debian: gcc libgmp-dev). Nodes go without it."
 	@$(BIN)/python -m toploc.warming

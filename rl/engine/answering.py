@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rl.engine.asking import Asked
 from rl.engine.interface import Piece
+from rl.environments import tool_calls
 from rl.sampling.ending import Decode
 
 _REASONS: Final = {"eos": "stop", "stop": "stop", "length": "length"}
@@ -84,7 +85,7 @@ class Answers:
             name = "chat.completion" if self._form == "chat" else "text_completion"
             choice: dict[str, Any] = {"index": 0, "finish_reason": _reason(piece)}
             if self._form == "chat":
-                choice["message"] = {"role": "assistant", "content": turn.text}
+                choice["message"], choice["finish_reason"] = self._message(turn.text, piece)
             else:
                 choice["text"] = turn.text
             choice.update(self._extras(piece))
@@ -93,6 +94,15 @@ class Answers:
                 answer["prompt_token_ids"] = list(asked.request.tokens)
         answer["usage"] = self._usage(len(piece.tokens), piece.reused)
         return answer
+
+    def _message(self, text: str, piece: Piece) -> tuple[dict[str, Any], str | None]:
+        """What was said in all, and why it ended; with calls of tools where there are any."""
+        said, calls = tool_calls.parse(text) if self._asked.tools else (text, ())
+        message: dict[str, Any] = {"role": "assistant", "content": said}
+        if not calls:
+            return message, _reason(piece)
+        message["tool_calls"] = tool_calls.on_the_wire(calls, self._asked.request.id)
+        return message, _reason(piece) if piece.finish == "length" else "tool_calls"
 
     def events(self) -> "Events":
         """The answer to a question that is streamed."""
@@ -161,6 +171,7 @@ class Events:
             TextStream(answers._decode, answers._asked.request.sampling.stop) if answers._decode else None
         )
         self._sampled = 0
+        self._said = ""
 
     def of(self, piece: Piece) -> Iterator[dict[str, Any]]:
         """The events of one piece."""
@@ -172,7 +183,14 @@ class Events:
             return
         text = self._text.take(piece.tokens, piece.finish is not None) if self._text else ""
         choice: dict[str, Any] = {"index": 0, "finish_reason": _reason(piece), **answers._extras(piece)}
-        if answers._form == "chat":
+        if answers._form == "chat" and answers._asked.tools:  # a call is known when all of it is there
+            self._said += text
+            choice["delta"] = {"role": "assistant", "content": ""}
+            if piece.finish is not None:
+                choice["delta"], choice["finish_reason"] = answers._message(self._said, piece)
+                for number, call in enumerate(choice["delta"].get("tool_calls", ())):
+                    call["index"] = number
+        elif answers._form == "chat":
             choice["delta"] = {"role": "assistant", "content": text} if first else {"content": text}
         else:
             choice["text"] = text

@@ -1,21 +1,24 @@
 """Bodies of HTTP questions, read into requests. Whatever is not allowed is refused with a sentence that says so."""
 
+import json
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from blake3 import blake3
 
 from protocol.errors import Code, NodeError
 from rl.engine.interface import Former, Request
+from rl.environments import tool_calls
 from rl.environments.interface import Message, Messages
 from rl.sampling import Sampling
 
 _SEED_CONTEXT = "intellect-node engine seed 1"
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 _MAX_MESSAGES = 4096
+_MAX_TOOLS = 128
 _MAX_PROOFS = 2**16
 _PROOF_DIGITS = 4096
 
@@ -46,12 +49,14 @@ class Asked:
         stream: Whether the answer comes in events.
         logprobs: Whether log-probabilities are wanted.
         token_ids: Whether token ids are wanted.
+        tools: Whether what is said may call a tool.
     """
 
     request: Request
     stream: bool
     logprobs: bool
     token_ids: bool
+    tools: bool = False
 
 
 def chat(body: Mapping[str, Any], texts: Texts) -> Asked:
@@ -59,9 +64,10 @@ def chat(body: Mapping[str, Any], texts: Texts) -> Asked:
     listed = body.get("messages")
     if not isinstance(listed, list) or not 0 < len(listed) <= _MAX_MESSAGES:
         raise refused(f"messages must be a list of 1 to {_MAX_MESSAGES} messages.")
-    tokens = texts.chat(tuple(_message(each) for each in listed))
-    logprobs = _flag(body, "logprobs")
-    return _asked(body, tokens, texts, logprobs)
+    tools = _tools(body)
+    messages = tool_calls.told(tuple(map(_message, listed)), tools)
+    asked = _asked(body, texts.chat(messages), texts, _flag(body, "logprobs"))
+    return replace(asked, tools=bool(tools))
 
 
 def completion(body: Mapping[str, Any], texts: Texts) -> Asked:
@@ -158,7 +164,35 @@ def _message(value: Any) -> Message:
         content = ""
     if not isinstance(content, str):
         raise refused("A message's content must be text.")
+    if calls := value.get("tool_calls"):
+        content = tool_calls.written(content, _calls(calls))
     return Message(role, content)  # type: ignore[arg-type]
+
+
+def _calls(value: Any) -> tuple[tool_calls.Call, ...]:
+    """Calls that were made before, of a message."""
+    try:
+        return tuple(
+            tool_calls.Call(
+                str(call["function"]["name"]), json.dumps(json.loads(call["function"]["arguments"]))
+            )
+            for call in value
+        )
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise refused("tool_calls must be functions with a name and arguments that are JSON.") from None
+
+
+def _tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    value = body.get("tools") or ()
+    if body.get("tool_choice") == "none":
+        return ()
+    if not isinstance(value, list | tuple) or len(value) > _MAX_TOOLS:
+        raise refused(f"tools must be a list of at most {_MAX_TOOLS}.")
+    for each in value:
+        function = each.get("function") if isinstance(each, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise refused("Each of tools must be a function with a name.")
+    return value
 
 
 def _former(value: Any) -> Former:

@@ -2,18 +2,21 @@
 
 import json
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 
-from rl.engine.asking import Texts
+from rl.engine.answering import Answers
+from rl.engine.asking import Texts, chat
+from rl.engine.interface import Piece
 from rl.engine.limits import Limits
 from rl.engine.server import Access, Server
 from rl.engine.service import TorchEngine
 from rl.environments.interface import Messages
-from rl.sampling import Sampling
+from rl.sampling import Finish, Sampling
 from tests.rl.engine.small import SHAPE, as_text, generator, request, run
 
 CONTROL = "control" * 4
@@ -110,6 +113,50 @@ async def test_a_streamed_answer_is_the_whole_one_in_parts(client: TestClient, p
     assert [part["finish_reason"] for part in parts] == [None] * (len(parts) - 1) + ["stop"]
 
 
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {}}}
+
+
+async def test_the_model_is_told_of_tools_and_of_what_it_called_before(client: TestClient) -> None:  # type: ignore[type-arg]
+    call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    messages = [
+        {"role": "user", "content": "1?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "2", "tool_call_id": "c"},
+    ]
+    body = {"messages": messages, "tools": [TOOL], "max_tokens": 1, "return_token_ids": True}
+    answer = await (await client.post("/v1/chat/completions", json=body)).json()
+    asked = as_text(answer["prompt_token_ids"])
+    assert asked.startswith("s:You may call these tools:") and '"name": "add"' in asked
+    assert asked.endswith('u:1?\na:<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>\nt:2\na:')
+    none = await (await client.post("/v1/chat/completions", json=body | {"tool_choice": "none"})).json()
+    assert as_text(none["prompt_token_ids"]).startswith("u:1?")
+
+
+@pytest.mark.parametrize("finish", ["eos", "length"])
+def test_what_is_a_call_is_answered_as_one_whole_and_streamed(finish: Finish) -> None:
+    asked = chat({"messages": [{"role": "user", "content": "?"}], "tools": [TOOL], "request_id": "r"}, TEXTS)
+    text = 'So: <tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
+    tokens = TEXTS.encode(text)
+    pieces = [
+        Piece(tokens[:20], (0.0,) * 20, (0,) * 20),
+        Piece(tokens[20:], (0.0,) * len(tokens[20:]), (0,) * len(tokens[20:]), finish),
+    ]
+    answers = Answers("chat", asked, "small", as_text)
+    whole = answers.whole(pieces)["choices"][0]
+    call = {"id": "call_r_0", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    assert whole["message"] == {"role": "assistant", "content": "So:", "tool_calls": [call]}
+    assert whole["finish_reason"] == ("length" if finish == "length" else "tool_calls")
+    events = answers.events()
+    parts = [event["choices"][0] for piece in pieces for event in events.of(piece)]
+    assert "".join(part["delta"]["content"] for part in parts) == "So:"
+    assert parts[-1]["delta"]["tool_calls"] == [call | {"index": 0}]
+    assert [part["finish_reason"] for part in parts] == [None, whole["finish_reason"]]
+    without = replace(asked, tools=False)
+    assert (
+        Answers("chat", without, "small", as_text).whole(pieces)["choices"][0]["message"]["content"] == text
+    )
+
+
 async def test_tokens_in_and_tokens_out(client: TestClient) -> None:  # type: ignore[type-arg]
     asked = request("turn", 9, proofs=True, sampling=Sampling(max_tokens=40, eos=(256,)))
     body = {
@@ -172,6 +219,9 @@ async def test_models_health_and_metrics(client: TestClient) -> None:  # type: i
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             "text",
         ),
+        ("/v1/chat/completions", {"messages": [{"role": "user"}], "tools": [{"function": {}}]}, "name"),
+        ("/v1/chat/completions", {"messages": [{"role": "user"}], "tools": "all"}, "tools must be"),
+        ("/v1/chat/completions", {"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "tool_calls"),
         ("/inference/v1/generate", {"token_ids": [1], "sampling_params": 3}, "sampling_params"),
         ("/inference/v1/generate", {"token_ids": [1], "rollout": {"seed": "xy"}}, "seed"),
         ("/inference/v1/generate", {"token_ids": [1], "rollout": {"former": {"id": 3}}}, "former"),
