@@ -86,7 +86,7 @@ def test_a_package_imports_only_what_is_declared(package: str) -> None:
 
 
 def test_the_tests_import_only_what_is_declared() -> None:
-    extras = declared("rl", "coordinator", "tui", "gossip", "dev", "fuzz", "eval")
+    extras = declared("rl", "coordinator", "tui", "gossip", "dev", "fuzz", "eval", "verifiers")
     assert undeclared(imported_by(ROOT / "tests"), extras) == []
 
 
@@ -99,4 +99,4 @@ def test_every_declared_library_has_one_tested_version() -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", line) for line in pinned)
     names = [line.split("==")[0].lower().replace("_", "-") for line in pinned]
     assert len(set(names)) == len(names)
-    assert declared("gossip", "fuzz", "dev") <= set(names)
+    assert declared("gossip", "fuzz", "dev", "verifiers") <= set(names)

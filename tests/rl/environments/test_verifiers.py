@@ -2,12 +2,13 @@
 
 import importlib.util
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from protocol.errors import Code, NodeError
-from rl.environments.hosting import HostedEnvironment
+from rl.environments.hosting import HostedEnvironment, Limits
 from rl.environments.interface import Environment, Message, Messages, Task
 from rl.environments.registry import load
 
@@ -84,18 +85,18 @@ async def test_tools_are_announced_called_and_answered_in_text() -> None:
     task = environment.task(25)
     assert task.messages[-1] == Message("user", "What is 25 + 17?")
     assert '"name": "sums_add"' in task.messages[0].content and "<tool_call>" in task.messages[0].content
+    unknown = '<tool_call>{"name": "run", "arguments": {}}</tool_call>'
     call = 'I add. <tool_call>{"name": "sums_add", "arguments": {"a": 25, "b": 17}}</tool_call>'
-    transcript, reply = await told(environment, task, call)
-    assert reply == Message("tool", "42")
+    transcript, reply = await told(environment, task, unknown, call)
+    assert transcript[-2] == Message("tool", "There is no tool 'run'.") and reply == Message("tool", "42")
     ended = (*transcript, reply, Message("assistant", "42"))
     assert await environment.reply(task, ended) is None
-    unknown, there = await told(environment, task, '<tool_call>{"name": "run", "arguments": {}}</tool_call>')
-    assert there == Message("tool", "There is no tool 'run'.")
-    assert await environment.score(task, [ended, unknown]) == (1.0, 0.0)
+    assert await environment.score(task, [ended]) == (1.0,)
 
 
 async def test_it_plays_in_a_process_of_its_own_as_on_a_node() -> None:
-    async with HostedEnvironment("verifiers", {"taskset": "guessing"}) as hosted:
+    limits = Limits(start=timedelta(minutes=3), call=timedelta(minutes=1))
+    async with HostedEnvironment("verifiers", {"taskset": "guessing"}, limits) as hosted:
         task = await hosted.task(1)
         transcript, reply = await told(hosted, task, "3")  # type: ignore[arg-type]
         assert reply == Message("user", "Higher.")
