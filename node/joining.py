@@ -1,7 +1,7 @@
 """Coming into a run: its genesis, and this node's admission."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,7 +11,7 @@ from diloco.genesis import Genesis
 from diloco.member.admission import read_admission
 from diloco.member.setting import Emit
 from node.machine import software_version
-from node.messages import AskAdmission, AskGenesis
+from node.messages import AskAdmission, AskGenesis, GenesisPart
 from node.network import PROTOCOL, Network
 from node.roles.coordinator import Coordinator
 from protocol.directory import PeerRecord
@@ -25,6 +25,7 @@ ADMISSION_FILE = "admission.bin"
 
 _PATIENCE = timedelta(seconds=30)
 _GENESIS_LIMIT = 32 * 2**20
+_PART = 2**20  # bytes of a genesis in one message
 
 _OUT_OF_REACH = (Code.NET_UNREACHABLE, Code.NET_TIMEOUT)
 """What a dead coordinator gives while its record is still there."""
@@ -173,6 +174,19 @@ def read_genesis(folder: Path) -> Genesis:
             f"{path} is damaged: {error.sentence}",
             fix="Copy it from another node of the run, or move it away and start this node with --join.",
         ) from error
+
+
+def genesis_parts(genesis: Genesis | None, run: str) -> Iterator[GenesisPart]:
+    """The genesis of a run in pieces.
+
+    Raises:
+        NodeError: ``NET_UNTRUSTED``: it is another run's.
+    """
+    if genesis is None or run != genesis.run_id:
+        raise NodeError(Code.NET_UNTRUSTED, "This node does not take part in that run, or not yet.")
+    data = genesis.to_bytes()
+    for start in range(0, len(data), _PART):
+        yield GenesisPart(data=data[start : start + _PART])
 
 
 async def find_admission(

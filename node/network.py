@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import timedelta
-from functools import lru_cache
 from pathlib import Path
 
-from diloco.member.admission import Admission, lets_enter, read_admission
+from diloco.member.admission import Admission
 from diloco.member.setting import Emit
 from node.gossip import NodeGossip
 from node.machine import software_version
+from node.membership import Sorted, given_roles, sort
 from node.remembered import Remembered
 from node.sightings import Sightings
 from node.ways import Ways, outward
@@ -44,14 +44,6 @@ _RELAY_ROLE = "relay"
 
 _GIVEN_ROLES = ("trainer", "rollout", "validator")
 """Roles that an admission names."""
-
-
-@lru_cache(maxsize=4096)
-def _roles_in(raw: bytes, run: RunId, operator: PeerId, peer: PeerId) -> tuple[str, ...]:
-    try:
-        return read_admission(raw, run, operator, peer).message.roles
-    except NodeError:
-        return ()
 
 
 class Network:
@@ -323,12 +315,12 @@ class Network:
         """Read the records once: learn certificates and addresses, forget who is gone."""
         assert self.directory is not None
         now = asyncio.get_running_loop().time()
-        members, lapsed = self._sort(await self.directory.records("members"))
+        found = self._sort(await self.directory.records("members"))
         remembers = now < self._remember_until
-        self.members = (self.members if remembers else {}) | members
+        self.members = (self.members if remembers else {}) | found.members
         self._look_for_twin(self.members.get(self.me))
         newcomers = await self.directory.records("newcomers", tolerance=timedelta(minutes=1))
-        self.newcomers = lapsed | {r.sender: r.message for r in newcomers if r.sender != self.me}
+        self.newcomers = found.lapsed | {r.sender: r.message for r in newcomers if r.sender != self.me}
         for peer, record in (self.newcomers | self.members).items():
             if peer != self.me and record.certificate_pem and self._has_place_for(peer, now):
                 with suppress(NodeError, ValueError):
@@ -384,26 +376,12 @@ class Network:
         ]
         return self._remembered.relays(seen)
 
-    def _sort(
-        self, records: Iterable[Sealed[PeerRecord]]
-    ) -> tuple[dict[PeerId, PeerRecord], dict[PeerId, PeerRecord]]:
-        """Of the members' shelf the members of this run, and those who need another admission to enter it again.
-
-        All are members while the run is not known.
-        """
-        members: dict[PeerId, PeerRecord] = {}
-        lapsed: dict[PeerId, PeerRecord] = {}
-        for record in records:
-            peer = record.sender
-            if self.run is None or self._operator is None:
-                members[peer] = record.message
-            elif record.message.run == self.run:
-                with suppress(NodeError):
-                    admission = read_admission(record.message.admission, self.run, self._operator, peer)
-                    is_in = self.taking_part is None or peer == self.me or peer in self.taking_part
-                    stands = is_in or lets_enter(admission, self.run, self._operator, self.now())
-                    (members if stands else lapsed)[peer] = record.message
-        return members, lapsed
+    def _sort(self, records: Iterable[Sealed[PeerRecord]]) -> Sorted:
+        """The members' shelf; all on it are members while the run is not known."""
+        if self.run is None or self._operator is None:
+            return Sorted({record.sender: record.message for record in records}, {})
+        inside = None if self.taking_part is None else self.taking_part | {self.me}
+        return sort(records, self.run, self._operator, inside, self.now())
 
     def peers(self, role: str = "trainer") -> list[PeerId]:
         """Admitted peers with a role, without this node."""
@@ -429,4 +407,4 @@ class Network:
         record = self.members.get(peer)
         if record is None or self.run is None or self._operator is None:
             return ()
-        return _roles_in(record.admission, self.run, self._operator, peer)
+        return given_roles(record.admission, self.run, self._operator, peer)

@@ -12,6 +12,7 @@ import pytest
 from diloco.member.admission import Admission, admit
 from node import sightings
 from node.network import Network
+from protocol import identity
 from protocol.directory import Directory, PeerRecord
 from protocol.envelope import Sealed, seal
 from protocol.identity import Identity
@@ -187,6 +188,27 @@ async def test_who_takes_part_is_not_forgotten_while_its_record_is_missing(
     node.taking_part = frozenset()
     await node.look()
     assert node.trust.known() == ()
+
+
+async def test_the_signature_of_an_admission_is_verified_once(
+    node: Network, shelves: Shelves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[bytes] = []
+
+    def counted(signed: bytes, key: bytes) -> bytes:
+        opened.append(signed)
+        return open_signed(signed, key)
+
+    open_signed = identity.crypto_sign_open
+    monkeypatch.setattr(identity, "crypto_sign_open", counted)
+    member, forger, who = a_record(member=True), Identity.ephemeral(), Identity.ephemeral()
+    forged = admit(forger, RUN, Admission(peer=who.peer_id, roles=("trainer",), seat=True))
+    bad = seal(who, RUN, replace(member.message, peer=who.peer_id, admission=forged))
+    shelves.members = [member, bad]
+    for _ in range(3):
+        await node.look()
+        assert node.peers() == [member.sender] and len(opened) == 2
+    assert node.given_roles(member.sender) == ("trainer",) and len(opened) == 2
 
 
 @pytest.mark.usefixtures("impatient")
