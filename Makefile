@@ -44,7 +44,7 @@ demo-rl: setup ## Reinforcement learning with strangers, one of whom cheats (5 m
 	$(BIN)/intellect-node demo --rl $(ARGS)
 
 test: setup ## Run the tests
-	@$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadfile --max-worker-restart 0 $(ARGS) || { test $$? -eq 1 || exit 1; \
+	@$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(ARGS) || { test $$? -eq 1 || exit 1; \
 		echo "What failed is run once more, alone: on busy cores real processes may miss a deadline."; \
 		$(BIN)/python -m pytest -m "not soak" --last-failed --last-failed-no-failures none $(ARGS); }
 

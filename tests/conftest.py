@@ -4,6 +4,7 @@ ends whose process died: what has not run then is not taken for passed.
 
 import gc
 import os
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,26 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUM
     os.environ.setdefault(_name, "1")
 
 _CUT_SHORT = 3
+
+FIRST = (
+    "e2e/test_swarm.py", "sim/test_seeds.py", "chaos/test_chaos.py", "diloco/worker/test_group.py",
+    "diloco/member/test_audits.py", "rl/orchestration/test_trainer.py", "shardcast/http/test_faults.py",
+    "rl/engine/test_client.py", "rl/orchestration/test_properties.py", "rl/environments/test_hosting.py",
+    "diloco/member/test_aggregation.py", "diloco/member/test_restarts.py", "e2e/test_coordinator.py",
+    "diloco/test_golden.py", "protocol/directory/test_client.py", "diloco/member/test_member.py",
+    "diloco/member/test_refusals.py", "diloco/member/test_outer.py", "diloco/member/test_deaths.py",
+    "e2e/test_dashboard.py", "e2e/test_bad_starts.py",
+)  # fmt: skip
+"""Files that take long, in the order in which two processes begin them: neither has a long one left at the end, and one
+of them runs swarms of daemons while the other one computes."""
+
 _DIED = pytest.StashKey[bool]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first; else the order stays."""
+    place = {Path(__file__).parent / name: number for number, name in enumerate(FIRST)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-PATIENCE = 90.0
+PATIENCE = 150.0
 """Seconds after which an event that does not come fails a test. Nothing is expected to need them."""
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import FIRST
+
 ROOT = Path(__file__).parent.parent.parent
 # Written in pieces, so that this file does not name what it forbids.
 FORBIDDEN = {
@@ -87,3 +89,7 @@ def test_no_file_is_large() -> None:
         if path.stat().st_size > 1 << 20
     ]
     assert large == []
+
+
+def test_files_that_are_to_be_run_first_exist() -> None:
+    assert [name for name in FIRST if not (ROOT / "tests" / name).is_file()] == []
