@@ -16,6 +16,9 @@ DIES = st.none() | st.integers(0, 3)
 KINDS = st.sampled_from(["good", "good", "flat", "older", "newer", "short", "partial", "claim", "broken"])
 TRAINER = st.integers(0, 2)
 
+SEEDS = (25, 57, 69, *range(300))
+"""Deeds under which a rule is missed; those that miss what is rarely missed come first, which is only quicker."""
+
 
 class Orchestrators(RuleBasedStateMachine):
     """Up to three trainers, four workers and three validators in the hands of Hypothesis; the judge sees all.
@@ -117,5 +120,5 @@ def test_a_rule_that_is_taken_away_is_missed(mutant: Mutant) -> None:
         for patched in mutant():
             patches.enter_context(patched)
         with pytest.raises(Violation):
-            for seed in range(300):
+            for seed in SEEDS:
                 play(seed, trainers=1 + seed % 3)
