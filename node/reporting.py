@@ -19,7 +19,9 @@ KINDS = frozenset((
     "chunk.refused", "bytes.refused", "ready.refused", "message.refused", "decided.refused", "chain.refused",
     "evidence", "peer.seen", "peer.gone", "peer.path", "peer.no-path", "state.downloaded", "state.repaired",
     "checkpoint.failed", "workers.stopped", "workers.continued", "clock.wrong", "clock.right",
-    "directory.died",
+    "directory.died", "rollout.verdict", "rollouts.step", "rollouts.queue", "rollouts.waiting", "rollouts.made",
+    "rollouts.judged", "policy.published", "policy.brought", "policy.running", "verdict.given", "worker.banned",
+    "validator.distrusted", "rollout.dispute",
 ))  # fmt: skip
 """Kinds that a coordinator may ask for; nothing else leaves the node in this way."""
 

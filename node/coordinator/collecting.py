@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 from diloco.genesis import Genesis
 from diloco.member.admission import read_admission
@@ -15,18 +14,9 @@ from diloco.rounds.statements import Vote
 from diloco.store.ledger import Ledger
 from node.coordinator.certified import decided
 from node.coordinator.database import StoreError
-from node.coordinator.facts import (
-    Admitted,
-    Evidence,
-    Gone,
-    Measured,
-    Opened,
-    Policy,
-    Record,
-    Refused,
-    Reported,
-)
+from node.coordinator.facts import Gone, Measured, Opened, Policy, Record, Reported
 from node.coordinator.service import Service
+from node.coordinator.told import told
 from node.network import Network
 from node.reporting import KINDS, MOST, AskEvents, Events, Reporting
 from protocol.directory import PeerRecord
@@ -199,10 +189,10 @@ class Collecting:
                 continue
             if answer.boot.hex() != boot:
                 boot, after = answer.boot.hex(), 0
-            for told in answer.events:
-                if told.sequence > after and told.kind in KINDS:
-                    after = told.sequence
-                    self._learn(peer, boot, told.sequence, told.t, told.kind, told.fields)
+            for event in answer.events:
+                if event.sequence > after and event.kind in KINDS:
+                    after = event.sequence
+                    self._learn(peer, boot, event.sequence, event.t, event.kind, event.fields)
 
     async def _heard(self, peer: PeerId) -> tuple[str, int]:
         with suppress(StoreError):
@@ -229,41 +219,14 @@ class Collecting:
                 fields=fields, boot=boot,
             )
         )  # fmt: skip
-        if peer == self._network.me:  # the node that has done or verified it
-            self._learn_own(kind, fields, now)
+        for fact in told(peer, kind, fields, now, own=peer == self._network.me, trains=self._trains(peer)):
+            self._service.take(fact)
 
-    def _learn_own(self, kind: str, fields: dict[str, Any], now: float) -> None:
-        """What this node's own log says of others."""
-        about, me = str(fields.get("peer", "")), self._network.me
-        if kind == "admission.given":
-            self._service.take(
-                Admitted(
-                    seen_at=now, source=me, peer=about, seat=bool(fields.get("seat")), by=str(fields.get("by", "")),
-                    expires_at=int(fields.get("expires_at") or 0), renewal=bool(fields.get("renewal")),
-                )
-            )  # fmt: skip
-        elif kind == "admission.refused":
-            code, reason = str(fields.get("code", "")), str(fields.get("reason", ""))
-            self._service.take(
-                Refused(
-                    seen_at=now,
-                    source=me,
-                    trust="witnessed",
-                    peer=about,
-                    what="admission",
-                    code=code,
-                    reason=reason,
-                )
-            )
-        elif kind == "evidence":
-            accused, what = str(fields.get("accused", "")), str(fields.get("what", ""))
-            number = fields.get("round", -1)
-            self._service.take(
-                Evidence(
-                    seen_at=now, source=me, trust="witnessed", accused=accused, kind=what,
-                    sentence=str(fields.get("sentence", "")), round=number if isinstance(number, int) else -1,
-                )
-            )  # fmt: skip
+    def _trains(self, peer: PeerId) -> bool:
+        record = self._known.get(peer)
+        return peer in self._service.view.tip.taking_part or (
+            record is not None and "trainer" in record.roles
+        )
 
     def _measured(self, peer: PeerId, seconds: float) -> None:
         now, path = self._service.clock(), self._network.ways.to(peer)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from node.coordinator.facts import Contribution, Trust
+from node.coordinator.view_rollouts import Judged, Learning, Rollouts, Version
 
 RECENT_ROUNDS = 64
 """So many rounds are in the view with their time lines; the store has all."""
@@ -306,49 +307,6 @@ class Action:
 
 
 @dataclass(frozen=True)
-class Version:
-    """A checkpoint or a policy version, and who has how much of it."""
-
-    key: str
-    kind: str
-    version: int
-    digest: str = ""
-    size: int = 0
-    holders: Mapping[str, float] = field(default_factory=dict)
-    at: float = 0.0
-
-
-@dataclass(frozen=True)
-class Judged:
-    """One verdict on rollouts."""
-
-    worker: str
-    file: str
-    outcome: str
-    code: str
-    sentence: str
-    validator: str
-    rollouts: int
-    reward: float | None
-    solved: float | None
-    staleness: int
-    at: float
-
-
-@dataclass(frozen=True)
-class Rollouts:
-    """Sums over all verdicts."""
-
-    accepted: int = 0
-    refused: int = 0
-    undecided: int = 0
-    rewarded: int = 0
-    reward_sum: float = 0.0
-    solved_sum: float = 0.0
-    as_of: float = 0.0
-
-
-@dataclass(frozen=True)
 class View:
     """The present.
 
@@ -361,10 +319,11 @@ class View:
     tip: Tip = Tip()
     agreement: Agreement = Agreement()
     totals: Totals = Totals()
-    rollouts: Rollouts = Rollouts()
+    rollouts: Rollouts = field(default_factory=Rollouts)
     members: Mapping[str, Member] = field(default_factory=dict)
     rounds: Mapping[str, Round] = field(default_factory=dict)
     versions: Mapping[str, Version] = field(default_factory=dict)
+    learning: Mapping[str, Learning] = field(default_factory=dict)
     refusals: tuple[Refusal, ...] = ()
     evidence: tuple[Refusal, ...] = ()
     actions: tuple[Action, ...] = ()
@@ -378,7 +337,7 @@ class View:
 SINGLE = ("run", "tip", "agreement", "totals", "rollouts")
 """Topics that hold one object."""
 
-KEYED = ("members", "rounds", "versions")
+KEYED = ("members", "rounds", "versions", "learning")
 """Topics that hold an object per key."""
 
 LISTS = ("refusals", "evidence", "actions", "verdicts")

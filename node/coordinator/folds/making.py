@@ -43,6 +43,11 @@ class Next:
             self.deltas.append(Delta("rounds", oldest, None))
         self.view = replace(self.view, rounds=rounds)
 
+    def entry(self, topic: str, key: str, value: object) -> None:
+        """An entry of a keyed topic as it is now."""
+        self._set(topic, {**getattr(self.view, topic), key: value})
+        self.deltas.append(Delta(topic, key, value))
+
     def one_more(self, topic: str, value: object) -> None:
         """One more entry of a list."""
         entries = (*getattr(self.view, topic), value)[-RECENT:]
@@ -53,3 +58,9 @@ class Next:
 def whole(value: object, default: int) -> int:
     """A whole number that somebody sent, where it is one that JSON can hold."""
     return value if isinstance(value, int) and -(2**53) < value < 2**53 else default
+
+
+def number(value: object) -> float | None:
+    """A finite number that somebody sent; None where it is none."""
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if known and abs(value) < 2**53 else None  # type: ignore[arg-type,operator]

@@ -7,6 +7,7 @@ from typing import Any
 from node.coordinator.facts import Reported
 from node.coordinator.folds.making import Next, whole
 from node.coordinator.folds.peers import note_refusal
+from node.coordinator.folds.rollouts import learning
 from node.coordinator.folds.timeline import AFTER, BELIEVED, in_round, speed_of
 from node.coordinator.view import Member, Number, Refusal
 
@@ -16,6 +17,7 @@ _REFUSALS = {
     "ready.refused": "ready",
     "message.refused": "message",
 }
+_LEARNING = ("rollouts.queue", "rollouts.waiting", "rollouts.step")
 _TROUBLES = {
     "train.failed": "Training failed: {reason}",
     "train.not-finite": "{reason}",
@@ -54,6 +56,8 @@ def reported(following: Next, fact: Reported) -> None:
                 fact.seen_at, "witnessed",
             ),
         )  # fmt: skip
+    if fact.kind in _LEARNING:
+        learning(following, fact)
     if fact.kind == "halted" and not following.view.tip.halted:
         reason = str(fact.fields.get("reason", ""))
         following.single("tip", replace(following.view.tip, halted=reason))

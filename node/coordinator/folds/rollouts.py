@@ -1,10 +1,13 @@
-"""Published versions, and verdicts on rollouts."""
+"""Published versions, verdicts on rollouts, and how a trainer's rollouts stand."""
 
 from dataclasses import replace
 
-from node.coordinator.facts import Policy, Verdict
-from node.coordinator.folds.making import Next
-from node.coordinator.view import RECENT_ROUNDS, Delta, Judged, Version
+from node.coordinator.facts import Policy, Reported, Verdict
+from node.coordinator.folds.making import Next, number, whole
+from node.coordinator.view import RECENT_ROUNDS, Delta
+from node.coordinator.view_rollouts import Judged, Learning, Version
+
+_LISTED = 64  # validators that are listed at most
 
 
 def policy(following: Next, fact: Policy) -> None:
@@ -46,3 +49,30 @@ def verdict(following: Next, fact: Verdict) -> None:
     else:
         sums = replace(sums, undecided=sums.undecided + fact.rollouts, as_of=fact.seen_at)
     following.single("rollouts", sums)
+
+
+def learning(following: Next, fact: Reported) -> None:
+    """A trainer says how its rollouts stand."""
+    get, old = fact.fields.get, following.view.learning.get(fact.peer) or Learning(fact.peer)
+    new = replace(old, as_of=fact.seen_at)
+    if fact.kind == "rollouts.queue":
+        new = replace(
+            new, newest=whole(get("newest"), old.newest), workers=whole(get("workers"), 0),
+            working=whole(get("working"), 0), judging=whole(get("judging"), 0), ready=whole(get("ready"), 0),
+            free=whole(get("free"), 0), validators=_names(get("validators")), distrusted=_names(get("distrusted")),
+        )  # fmt: skip
+    elif fact.kind == "rollouts.waiting":
+        new = replace(new, waiting=str(get("sentence", "")))
+    else:
+        behind = get("staleness")
+        known = behind if isinstance(behind, dict) else {}
+        ages = {str(age): whole(groups, 0) for age, groups in list(known.items())[:_LISTED]}
+        new = replace(
+            new, waiting="", round=whole(get("round"), old.round), reward=number(get("reward")),
+            solved=number(get("solved")), staleness=ages,
+        )  # fmt: skip
+    following.entry("learning", fact.peer, new)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value[:_LISTED])) if isinstance(value, list | tuple) else ()

@@ -7,7 +7,7 @@ from nicegui import ui
 from node.coordinator.pages import words
 from node.coordinator.pages.components import Rows, Text, peer_link, section, when
 from node.coordinator.pages.site import Moment, Site
-from node.coordinator.view import Version
+from node.coordinator.view_rollouts import Version
 
 
 def add(site: Site) -> None:
