@@ -9,6 +9,9 @@ from protocol.messages import field, message, part, request
 FRAME = 1 << 18
 """Bytes of a file in one frame."""
 
+MOST_FILES = 512
+"""Digests of files in one answer."""
+
 
 @part
 class Policy:
@@ -191,6 +194,23 @@ class AskFile:
     digest: bytes = field(1, max_bytes=32)
 
 
+@message("rl.files", version=1, max_bytes="32 KiB", rate="20/s burst 40", audience="role:trainer")
+class Files:
+    """The rollout files that hold some of the positions that were asked for, by their digests (32 bytes)."""
+
+    digests: tuple[bytes, ...] = field(1, default=(), max_items=MOST_FILES)
+
+
+@request(
+    "rl.ask-files", version=1, max_bytes="64 KiB", rate="2/s burst 8", timeout="30 s", replies=Files,
+    audience="role:trainer",
+)  # fmt: skip
+class AskFiles:
+    """A trainer asks another one for the files of positions that were to be that one's, and are its own now."""
+
+    positions: tuple[int, ...] = field(1, default=(), max_items=4096)
+
+
 @message("rl.draw", version=1, max_bytes="8 KiB", rate="50/s burst 100", audience="role:trainer")
 class Draw:
     """A validator is to judge a file.
@@ -209,6 +229,7 @@ class Draw:
         number: Under which the file was acknowledged, from 1; each chain has 65,536 links.
         link: The link (32 bytes).
         again: Another validator's opinion was disputed or appealed: the model is run in any case.
+        trainer: Whose lease the file answers; empty for the sender's.
     """
 
     digest: bytes = field(1, max_bytes=32)
@@ -221,6 +242,7 @@ class Draw:
     number: int = field(8)
     link: bytes = field(9, max_bytes=32)
     again: bool = field(10, default=False)
+    trainer: str = field(11, default="", max_bytes=64)
 
 
 @part

@@ -33,6 +33,7 @@ from rl.orchestration.audits import Audits
 from rl.orchestration.desk import Orchestrator
 from rl.orchestration.feed import Feed
 from rl.orchestration.folder import Folder
+from rl.orchestration.moving import moved
 from rl.orchestration.rows import Work
 from rl.orchestration.store import Store
 from rl.orchestration.trainer import RolloutTrainer, Settings
@@ -133,8 +134,13 @@ class Learner:
             value = self._value_before(number)
             if value is None:
                 continue
+            first = not self._trainer.done()
             desk = self._desk(value)
-            desk.certified(value)
+            fallen = desk.certified(value)
+            if first:
+                fallen = moved((), desk.state)
+            if fallen:
+                self._role.take_over(fallen)
             if self._state.round == number and self._rounds.empty():
                 await self._publisher.publish(number, self._state.params, Digest(value.beacon))
                 desk.published(number)

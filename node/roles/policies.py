@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from time import process_time
@@ -26,6 +26,7 @@ NAME = "policy"
 
 _PAUSE = timedelta(seconds=1)
 _PATIENCE = timedelta(seconds=30)
+_MOST_WAYS = 8
 
 
 def label_of(version: int) -> str:
@@ -34,22 +35,33 @@ def label_of(version: int) -> str:
 
 
 @dataclass(frozen=True)
+class Way:
+    """Where a version is to be had.
+
+    Attributes:
+        publisher: Who signs its manifest there.
+        sources: Servers.
+    """
+
+    publisher: PeerId
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True)
 class Known:
-    """A policy version that a trainer has told of.
+    """A policy version that trainers have told of.
 
     Attributes:
         version: Rounds behind it.
         weights: BLAKE3 of its file.
         beacon: From which seeds follow.
-        publisher: Who signs its manifest.
-        sources: Servers that have it.
+        ways: Where it is to be had, one for each trainer that told of it.
     """
 
     version: int
     weights: Digest
     beacon: Digest
-    publisher: PeerId
-    sources: tuple[Source, ...]
+    ways: tuple[Way, ...]
 
 
 class PolicyFollower:
@@ -82,6 +94,7 @@ class PolicyFollower:
         self._known: dict[int, Known] = {}
         self._anchors: dict[tuple[PeerId, int], Digest] = {}
         self._serials: dict[PeerId, int] = {}
+        self._heard: dict[PeerId, int] = {}
         self._changed = asyncio.Condition()
         self._bringing = asyncio.Lock()
 
@@ -101,17 +114,34 @@ class PolicyFollower:
         )
 
     async def _run(self) -> None:
-        while True:
-            told = False
-            for trainer in list(self._trainers()):
-                newest = self.newest
-                with suppress(NodeError):
-                    answer = await self._endpoint.request(
-                        trainer, AskPolicies(newer_than=-1 if newest is None else newest.version)
-                    )
-                    told = await self._take(trainer, answer) or told
-            if not told:
-                await asyncio.sleep(_PAUSE.total_seconds())
+        """Have one question open with each trainer: one that hangs keeps nobody from hearing the others."""
+        asking: dict[PeerId, asyncio.Task[None]] = {}
+        try:
+            while True:
+                for trainer in self._trainers():
+                    if trainer not in asking or asking[trainer].done():
+                        asking[trainer] = asyncio.ensure_future(self._listen(trainer))
+                open_now = [task for task in asking.values() if not task.done()]
+                pause = asyncio.ensure_future(asyncio.sleep(_PAUSE.total_seconds()))
+                await asyncio.wait([*open_now, pause], return_when=asyncio.FIRST_COMPLETED)
+                pause.cancel()
+                for trainer in [trainer for trainer, task in asking.items() if task.done()]:
+                    asking.pop(trainer).result()
+        finally:
+            for task in asking.values():
+                task.cancel()
+            await asyncio.gather(*asking.values(), return_exceptions=True)
+
+    async def _listen(self, trainer: PeerId) -> None:
+        """One question to one trainer; who has nothing new is asked again after a pause."""
+        before = self._heard.get(trainer, -1)
+        with suppress(NodeError):
+            answer = await self._endpoint.request(trainer, AskPolicies(newer_than=before))
+            await self._take(trainer, answer)
+            self._heard[trainer] = max((each.version for each in answer.policies), default=before)
+            if self._heard[trainer] > before:
+                return
+        await asyncio.sleep(_PAUSE.total_seconds())
 
     async def ask(self, trainer: PeerId) -> None:
         """Ask one trainer now.
@@ -121,21 +151,24 @@ class PolicyFollower:
         """
         await self._take(trainer, await self._endpoint.request(trainer, AskPolicies()))
 
-    async def _take(self, trainer: PeerId, answer: Policies) -> bool:
+    async def _take(self, trainer: PeerId, answer: Policies) -> None:
         if answer.anchor:
             self._anchors.setdefault((trainer, answer.chain), Digest(answer.anchor))
-        sources = self._own or tuple(map(Source.parse, answer.sources))
-        new = [each for each in answer.policies if each.version not in self._known]
-        for each in new:
-            self._known[each.version] = Known(
-                each.version, Digest(each.weights), Digest(each.beacon), PeerId(answer.publisher), sources
-            )
+        way = Way(PeerId(answer.publisher), self._own or tuple(map(Source.parse, answer.sources)))
+        new = False
+        for each in answer.policies:
+            held = self._known.get(each.version)
+            if held is None:
+                new = True
+                weights, beacon = Digest(each.weights), Digest(each.beacon)
+                self._known[each.version] = Known(each.version, weights, beacon, (way,))
+            elif self.known(each) and way not in held.ways and len(held.ways) < _MOST_WAYS:
+                self._known[each.version] = replace(held, ways=(*held.ways, way))
         for old in sorted(self._known)[: -4 * self._keep]:
             del self._known[old]
         if new:
             async with self._changed:
                 self._changed.notify_all()
-        return bool(new)
 
     def known(self, policy: Policy) -> bool:
         """Whether a version is one that this node has heard of, with the same weights and beacon."""
@@ -185,21 +218,35 @@ class PolicyFollower:
             return path
 
     async def _fetch(self, known: Known, path: Path) -> int:
+        """From the first trainer's servers that have it; the bytes that came.
+
+        Raises:
+            NodeError: As ``bring``, for the last way that was tried.
+        """
+        failed = NodeError(Code.RL_POLICY, f"No trainer tells where policy version {known.version} is.")
+        for way in known.ways:
+            try:
+                return await self._fetch_from(way, known, path)
+            except NodeError as error:
+                failed = error
+        raise failed
+
+    async def _fetch_from(self, way: Way, known: Known, path: Path) -> int:
         """By the cheapest way where it is the newest version, else whole; the bytes that came."""
-        newest, publisher = self.newest, known.publisher
+        newest, publisher = self.newest, way.publisher
         if newest is not None and newest.version == known.version:
             library, before = (
                 Library(self._folder, publisher, NAME, keep=self._keep),
                 self._serials.get(publisher, 0),
             )
             with suppress(NodeError):
-                brought = await library.bring(known.sources, newer_than=before, patience=_PATIENCE)
+                brought = await library.bring(way.sources, newer_than=before, patience=_PATIENCE)
                 self._serials[publisher] = brought.serial
                 if path.exists():
                     return brought.bytes
         into = path.with_suffix(".whole")
         expect = Expect(publisher=publisher, version=label_of(known.version))
-        fetched = await fetch_version(known.sources, into, expect, NAME, patience=_PATIENCE)
+        fetched = await fetch_version(way.sources, into, expect, NAME, patience=_PATIENCE)
         if fetched.manifest.result_digest != known.weights:
             into.unlink(missing_ok=True)
             raise NodeError(

@@ -142,6 +142,8 @@ class RolloutWorker:
         self._room = Room(terms.turns, terms.sampling.max_tokens, terms.context)
         self._works: dict[tuple[PeerId, int], asyncio.Task[None]] = {}
         self._freed = asyncio.Event()
+        self._given: dict[PeerId, int] = {}  # when each trainer gave work last, by the turn
+        self._turn = 0
         self._version = version
         self._updated = asyncio.Condition()
         self._banned: asyncio.Future[NodeError] = asyncio.get_running_loop().create_future()
@@ -225,9 +227,10 @@ class RolloutWorker:
                         await self._freed.wait()
 
     async def _ask_all(self) -> float | None:
-        """Take work of whoever has some; None when there was, else how many seconds to wait."""
+        """Take work of whoever gave none for longest; None when there was some, else how many seconds to wait."""
         waits: list[float] = []
-        for trainer in list(self._trainers()):
+        trainers = sorted(self._trainers(), key=lambda trainer: (self._given.get(trainer, 0), trainer))
+        for trainer in trainers:
             holding = tuple(counter for peer, counter in self._works if peer == trainer)
             try:
                 lease = await self._endpoint.request(trainer, AskWork(holding=holding))
@@ -235,6 +238,8 @@ class RolloutWorker:
                 self._say("waiting", "trainer", f"{trainer} does not answer: {error.sentence}")
                 continue
             if lease.counter >= 0:
+                self._turn += 1
+                self._given[trainer] = self._turn
                 self._begin(trainer, lease)
                 return None
             waits.append(lease.seconds)

@@ -3,22 +3,22 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
 from diloco.member.setting import Emit
+from node.roles.files import fetch_file
 from node.roles.policies import PolicyFollower
 from protocol.clock import monotonic
 from protocol.errors import Code, NodeError
 from protocol.rpc import Context, Endpoint
 from protocol.units import Digest, PeerId
 from rl import messages
-from rl.messages import AskFile, Draw
+from rl.messages import Draw
 from rl.rollouts.files import marker_of, store
 from rl.rollouts.limits import Limits
 from rl.rollouts.reading import Reader
-from rl.rollouts.signing import Signed
 from rl.validation.draw import LINKS, Shares, follows, is_audited
 from rl.validation.judging import Judge
 from rl.validation.terms import Lease
@@ -153,7 +153,8 @@ class Validator:
 
     async def _verdict(self, trainer: PeerId, draw: Draw, path: Path) -> Verdict:
         lease = Lease(
-            worker=PeerId(draw.worker), trainer=trainer, counter=draw.counter, version=draw.policy.version,
+            worker=PeerId(draw.worker), trainer=PeerId(draw.trainer or trainer), counter=draw.counter,
+            version=draw.policy.version,
             weights=Digest(draw.policy.weights), beacon=Digest(draw.policy.beacon), positions=draw.positions,
             newest=draw.newest,
         )  # fmt: skip
@@ -198,32 +199,6 @@ class Validator:
                 if not error.retriable or attempt == _TRIES - 1:
                     raise
             await asyncio.sleep(_PAUSE.total_seconds() * (attempt + 1))
-
-
-async def fetch_file(
-    endpoint: Endpoint, holder: PeerId, digest: bytes, limits: Limits
-) -> tuple[bytes, Signed]:
-    """A rollout file of a trainer, whole, and signed: for a trainer by its worker, for a validator by the holder.
-
-    Raises:
-        NodeError: The holder does not give it, gives too much (RL_FILE_TOO_LARGE), or something else
-            (RL_FILE_SIGNATURE).
-    """
-    data = bytearray()
-    signed: Signed | None = None
-    async with aclosing(endpoint.stream(holder, AskFile(digest=digest))) as parts:
-        async for part in parts:
-            if signed is None:
-                signed = Signed(PeerId(part.signer), Digest(digest), part.signature)
-            data += part.data
-            if len(data) > limits.file_bytes:
-                raise NodeError(
-                    Code.RL_FILE_TOO_LARGE, f"{holder} sends more than {limits.file_bytes} bytes."
-                )
-    if signed is None:
-        raise NodeError(Code.RL_FILE_UNREADABLE, f"{holder} sends nothing for the file {digest.hex()[:16]}.")
-    signed.check(bytes(data))
-    return bytes(data), signed
 
 
 def _undecided(me: PeerId, file: Digest, lease: Lease, error: NodeError) -> Verdict:

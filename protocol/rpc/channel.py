@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from grpc._cython.cygrpc import InternalError
 
 from protocol import limits
 from protocol.errors import Code, NodeError
@@ -194,13 +195,22 @@ class GrpcStream:
         """
         self._writing.begin()
         try:
-            await self._call.write(raw)
+            await self._call.wait_for_connection()
+            # Not `write`: where that meets the end of a call whose status is not read yet, it puts an error of its own
+            # into the status' place, and why the peer ended the call is lost.
+            await self._call._cython_call.send_serialized_message(raw)
+        except InternalError as error:
+            raise NodeError(
+                Code.NET_UNREACHABLE, f"{self._link.peer} has ended {self._name}.", peer=self._link.peer
+            ) from error
         except (
             grpc.aio.AioRpcError,
             grpc.aio.UsageError,
             asyncio.CancelledError,
             asyncio.InvalidStateError,
         ) as error:
+            if isinstance(error, asyncio.CancelledError):
+                self._call.cancel()
             raise self._failure(error) from error
         self._writing.end()
 

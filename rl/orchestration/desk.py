@@ -46,6 +46,7 @@ from rl.orchestration.events import (
 from rl.orchestration.folder import Folder
 from rl.orchestration.leasing import may_send, no_lease
 from rl.orchestration.machine import advance, rebuild
+from rl.orchestration.moving import moved
 from rl.orchestration.queue import Queue, queue_of
 from rl.orchestration.rows import File, GroupFacts, Opinion, Work
 from rl.orchestration.rules import Rules
@@ -199,19 +200,24 @@ class Orchestrator:
         )  # fmt: skip
         return self._receipt(event)
 
-    async def found(self, path: Path, opinions: tuple[Opinion, ...]) -> None:
-        """Take over a file that was fetched from another trainer, with its marker, and the verdicts that came with it.
+    async def found(self, path: Path) -> None:
+        """Take over a file that was fetched from another trainer, with its marker.
 
         Args:
             path: Where it lies, in the folder's ``coming``; it does not stay there.
-            opinions: What validators said, their signatures checked.
 
         Raises:
-            NodeError: It cannot be read, or a storage error.
+            NodeError: It cannot be read, is not what a worker makes for this run, or a storage error.
         """
         nbytes = path.stat().st_size
         try:
             provenance, groups, signed = await self._reader.read(path)
+            facts = tuple(facts_of(group) for group in groups)
+            work = Work(provenance.worker, provenance.counter, provenance.version, ())
+            due = replace(self._expected(work), trainer=provenance.trainer)
+            _check(provenance, due, provenance.worker)
+            for version in {each for one in facts for each in (one.oldest, one.newest)}:
+                self._expected(replace(work, version=version))  # it has to be known here, too
         except NodeError:
             self._folder.drop(path)
             raise
@@ -219,11 +225,12 @@ class Orchestrator:
             self._folder.drop(path)
             return
         self._folder.take(path, signed.digest)
-        facts = tuple(facts_of(group) for group in groups)
+        number = self.state.next_number
         file = File(
-            signed.digest, provenance.worker, provenance.counter, provenance.version, nbytes, facts, opinions=opinions
+            signed.digest, provenance.worker, provenance.counter, provenance.version, nbytes, facts,
+            trainer=provenance.trainer, wanted=2 if self._audits.twice(number, signed.digest) else 1,
         )  # fmt: skip
-        self._feed(Found(file, self._audits.link(self.state.next_number)))
+        self._feed(Found(file, self._audits.link(number)))
 
     async def plant(self, digest: bytes) -> None:
         """Where the hidden chain draws it, have a bad file judged that was made from a taken one.
@@ -262,9 +269,11 @@ class Orchestrator:
         """A worker has a refused file judged again."""
         self._feed(Appealed(worker, digest))
 
-    def certified(self, value: Value) -> None:
-        """A newer value is certified."""
+    def certified(self, value: Value) -> tuple[int, ...]:
+        """A newer value is certified; the positions that fell to this trainer by it, and that it has nothing of."""
+        before = self.state.wanted
         self._feed(Certified(value))
+        return moved(before, self.state)
 
     def published(self, version: int) -> None:
         """Workers can have a policy version."""

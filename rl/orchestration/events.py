@@ -99,7 +99,10 @@ class Lost:
 
 @dataclass(frozen=True)
 class Found:
-    """A file of another trainer, fetched from it, with the verdicts that its validators signed; ``link`` as above."""
+    """A file that answers a lease of another trainer, fetched from it; ``link`` as above.
+
+    It is judged anew: what the other trainer's validators said is no word of this one's.
+    """
 
     file: File
     link: bytes

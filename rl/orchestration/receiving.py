@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from rl.orchestration.events import Broken, Delete, Effect, Found, Lost, Planted, Receipt, Uploaded
-from rl.orchestration.judging import decide, seen_by, strike, trusted
+from rl.orchestration.judging import seen_by, strike, trusted
 from rl.orchestration.leasing import banned, before, close, end_of, no_lease
 from rl.orchestration.rows import File, Tally, Work
 from rl.orchestration.state import State, Step, fail
@@ -64,7 +64,7 @@ def on_lost(state: State, event: Lost, now: float) -> Step:
 
 
 def on_found(state: State, event: Found, now: float) -> Step:
-    """Take over a file of another trainer with the opinions that came with it, if it is of use here."""
+    """Take over a file of another trainer, if it is of use here."""
     file = event.file
     held, rounds = state.holders(), state.rounds_of()
     wanted = any(
@@ -76,9 +76,8 @@ def on_found(state: State, event: Found, now: float) -> Step:
         return state, []
     if not wanted or banned(state, file.worker):
         return state, [Delete((file.digest,))]
-    opinions = tuple({each.validator: each for each in file.opinions}.values())
-    file = replace(file, state="waiting", opinions=opinions, code="", struck=0, heard=False, planted=False)
-    return decide(*_acknowledge(state, file, event.link), now)
+    file = replace(file, standing=state.standing(state.record(file.worker)))
+    return _acknowledge(state, file, event.link)[0], []
 
 
 def on_planted(state: State, event: Planted, now: float) -> Step:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from diloco.architecture import layout_of
+from node.roles.files import fetch_file
 from node.roles.orchestrator import OrchestratorRole
 from node.roles.publishing import PolicyPublisher
-from node.roles.validator import fetch_file
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
 from protocol.rpc import Context, Endpoint

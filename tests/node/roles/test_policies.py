@@ -1,7 +1,7 @@
 """Policy versions on their way from a trainer to a worker, over real HTTP and real connections."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -17,10 +17,10 @@ from node.roles.policies import PolicyFollower
 from node.roles.publishing import PolicyPublisher
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
-from protocol.rpc import Endpoint
+from protocol.rpc import Context, Endpoint
 from protocol.testing import local_endpoints
 from protocol.units import Digest
-from rl.messages import Policy
+from rl.messages import AskPolicies, Policies, Policy
 
 MODEL = ModelSection(hidden=16, layers=1, heads=2, kv_heads=1, intermediate=32, vocab=260, context=16)
 LAYOUT = layout_of(MODEL)
@@ -40,8 +40,10 @@ def beacon(number: int) -> Digest:
 
 
 @asynccontextmanager
-async def publishing(folder: Path, keep: int = 4) -> AsyncIterator[PolicyPublisher]:
-    publisher = PolicyPublisher(TRAINER, LAYOUT, "fp32", folder, keep, emit)
+async def publishing(
+    folder: Path, keep: int = 4, identity: Identity = TRAINER
+) -> AsyncIterator[PolicyPublisher]:
+    publisher = PolicyPublisher(identity, LAYOUT, "fp32", folder, keep, emit)
     publisher.chain = lambda: (0, b"a" * 32)
     await publisher.start("127.0.0.1", 0, "")
     try:
@@ -51,8 +53,8 @@ async def publishing(folder: Path, keep: int = 4) -> AsyncIterator[PolicyPublish
 
 
 @asynccontextmanager
-async def following(there: Endpoint, here: Endpoint, folder: Path) -> AsyncIterator[PolicyFollower]:
-    follower = PolicyFollower(here, lambda: [there.peer_id], folder, (), 4, emit)
+async def following(there: Sequence[Endpoint], here: Endpoint, folder: Path) -> AsyncIterator[PolicyFollower]:
+    follower = PolicyFollower(here, lambda: [each.peer_id for each in there], folder, (), 4, emit)
     task = asyncio.ensure_future(follower.run())
     try:
         yield follower
@@ -64,7 +66,7 @@ async def following(there: Endpoint, here: Endpoint, folder: Path) -> AsyncItera
 async def test_each_version_arrives_bit_for_bit_and_says_its_beacon(tmp_path: Path) -> None:
     async with local_endpoints(2) as (there, here), publishing(tmp_path / "trainer") as publisher:
         there.handle(publisher.on_ask_policies)
-        async with following(there, here, tmp_path / "worker") as follower:
+        async with following((there,), here, tmp_path / "worker") as follower:
             for number in range(4):
                 await publisher.publish(number, params(number), beacon(number))
                 known = await follower.after(number - 1)
@@ -82,7 +84,7 @@ async def test_who_comes_late_has_the_newest_and_those_of_the_window(tmp_path: P
         for number in range(6):
             await publisher.publish(number, params(number), beacon(number))
         assert sorted(publisher.paths()) == [3, 4, 5]
-        async with following(there, here, tmp_path / "worker") as follower:
+        async with following((there,), here, tmp_path / "worker") as follower:
             await follower.after(4)
             for number in (3, 4, 5):
                 known = await follower.told(number, timedelta(seconds=60))
@@ -98,7 +100,7 @@ async def test_a_policy_with_other_weights_or_another_beacon_is_not_the_one_that
     async with local_endpoints(2) as (there, here), publishing(tmp_path / "trainer") as publisher:
         there.handle(publisher.on_ask_policies)
         await publisher.publish(0, params(0), beacon(0))
-        async with following(there, here, tmp_path / "worker") as follower:
+        async with following((there,), here, tmp_path / "worker") as follower:
             known = await follower.after(-1)
             assert follower.known(Policy(version=0, weights=known.weights, beacon=known.beacon))
             assert not follower.known(Policy(version=0, weights=b"x" * 32, beacon=known.beacon))
@@ -118,7 +120,7 @@ async def test_a_version_that_was_written_in_part_is_written_again(tmp_path: Pat
         with pytest.raises(NodeError):
             publisher.made(1)
         await publisher.publish(1, params(1), beacon(1))
-        async with following(there, here, tmp_path / "worker") as follower:
+        async with following((there,), here, tmp_path / "worker") as follower:
             known = await follower.after(0)
             assert (read_weights(await follower.bring(known), LAYOUT) == params(1)).all()
 
@@ -138,3 +140,57 @@ async def test_the_reference_outlives_the_window(tmp_path: Path) -> None:
         for number in range(1, 5):
             await publisher.publish(number, params(number), beacon(number))
         assert sorted(publisher.paths()) == [3, 4] and (read_weights(kept, LAYOUT) == params(0)).all()
+
+
+async def test_a_trainer_that_hangs_keeps_nobody_from_hearing_the_others(tmp_path: Path) -> None:
+    async def hang(message: AskPolicies, context: Context) -> Policies:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with local_endpoints(3) as (hanging, there, here), publishing(tmp_path / "trainer") as publisher:
+        hanging.handle(hang)
+        there.handle(publisher.on_ask_policies)
+        async with following((hanging, there), here, tmp_path / "worker") as follower:
+            for number in range(3):
+                await publisher.publish(number, params(number), beacon(number))
+                assert (await follower.after(number - 1)).version == number
+
+
+async def test_a_version_comes_from_another_trainer_when_the_one_that_told_of_it_first_is_gone(
+    tmp_path: Path,
+) -> None:
+    async with (
+        local_endpoints(3) as (first, second, here),
+        publishing(tmp_path / "first") as one,
+        publishing(tmp_path / "second", identity=Identity.ephemeral(b"u" * 32)) as two,
+    ):
+        for number in range(2):
+            for publisher in (one, two):
+                await publisher.publish(number, params(number), beacon(number))
+        first.handle(one.on_ask_policies)
+        second.handle(two.on_ask_policies)
+        async with following((first, second), here, tmp_path / "worker") as follower:
+            while len((await follower.told(1, timedelta(seconds=60))).ways) < 2:
+                await asyncio.sleep(0.01)
+            await one.stop()
+            for number in (1, 0):
+                known = await follower.told(number, timedelta(seconds=60))
+                assert len(known.ways) == 2
+                assert (read_weights(await follower.bring(known), LAYOUT) == params(number)).all()
+
+
+async def test_who_tells_other_weights_than_the_first_is_no_way_to_them(tmp_path: Path) -> None:
+    async with (
+        local_endpoints(3) as (first, second, here),
+        publishing(tmp_path / "first") as one,
+        publishing(tmp_path / "second", identity=Identity.ephemeral(b"u" * 32)) as two,
+    ):
+        await one.publish(0, params(0), beacon(0))
+        await two.publish(0, params(9), beacon(0))
+        follower = PolicyFollower(here, lambda: [], tmp_path / "worker", (), 4, emit)
+        for trainer, publisher in ((first, one), (second, two)):
+            trainer.handle(publisher.on_ask_policies)
+            await follower.ask(trainer.peer_id)
+        known = await follower.told(0, timedelta(seconds=60))
+        assert len(known.ways) == 1
+        assert (read_weights(await follower.bring(known), LAYOUT) == params(0)).all()

@@ -47,6 +47,13 @@ class Dictate:
 
 
 @request(
+    "rpc-test.refused", version=1, max_bytes="1 KiB", rate="10000/s", timeout="5 s", replies=Word, stream="requests",
+)  # fmt: skip
+class Refused:
+    text: str = field(1)
+
+
+@request(
     "rpc-test.push", version=1, max_bytes="2 MiB", rate="1000/s", timeout="5 s", replies=Frame, stream="requests",
     plane="bulk",
 )  # fmt: skip
@@ -239,6 +246,19 @@ async def test_a_slow_reader_holds_the_writer_back(pair: Pair) -> None:
     assert not stuck.is_set()
     pair.ears.gate.set()
     assert await call == Frame(64 * 2**20, b"")
+
+
+async def test_why_a_peer_refuses_a_stream_is_told_though_more_questions_are_on_their_way(pair: Pair) -> None:
+    async def on_refused(messages: AsyncIterator[Refused], context: Context) -> Word:
+        await anext(messages)
+        raise NodeError(Code.RND_BANNED, "No more.", fix="Be quiet.")
+
+    pair.server.handle(on_refused)
+    for _ in range(
+        200
+    ):  # it is a matter of moments who is first: the refusal, or a question that finds the call ended
+        error = await refusal(pair.caller.feed(pair.peer, Refused, words(*"abcd" * 8, kind=Refused)))
+        assert (error.code, error.sentence) == (Code.RND_BANNED, "No more.")
 
 
 async def test_each_way_of_calling_is_for_its_kind_of_request(pair: Pair) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from diloco.rounds.values import Value
+from protocol.errors import Code, NodeError
 from protocol.identity import Identity
 from protocol.units import PeerId
 from rl.orchestration.audits import Audits
@@ -103,6 +104,9 @@ class Bench:
         return self.of(kind)[count - 1]
 
     def expected(self, work: Work) -> Provenance:
+        """As a trainer does that has all versions up to the newest."""
+        if work.version > self.desk.state.policy:
+            raise NodeError(Code.RL_POLICY, f"Policy version {work.version} is not known here.")
         return provenance(
             worker=PeerId(work.worker), trainer=self.me.peer_id, counter=work.counter, version=work.version
         )

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from rl.rollouts.files import marker_of
 from rl.validation.draw import Shares, follows, is_audited
 from tests.rl.orchestration.bench import RULES, RUN, Bench
 from tests.rl.orchestration.world import next_value
-from tests.rl.rollouts.making import ANA, BEN, TOM, plain
+from tests.rl.rollouts.making import ANA, BEN, MAX, TOM, plain
 
 
 @pytest.fixture
@@ -156,17 +157,39 @@ async def test_a_banned_worker_is_told_why_and_its_files_are_kept_as_evidence(be
     assert bench.folder.evidence(asked.digest) is not None
 
 
-async def test_another_trainer_takes_files_over_with_their_verdicts(bench: Bench, tmp_path: Path) -> None:
+async def test_another_trainer_takes_files_over_and_has_them_judged_again(
+    bench: Bench, tmp_path: Path
+) -> None:
     digest = await bench.make()
-    other = Bench(tmp_path / "other")
+    other = Bench(tmp_path / "other", me=MAX, trainers=(MAX,))
     for copied in (bench.folder.path(digest), marker_of(bench.folder.path(digest))):
         (tmp_path / "other" / "rollouts" / "coming" / copied.name).write_bytes(copied.read_bytes())
     path = tmp_path / "other" / "rollouts" / "coming" / bench.folder.path(digest).name
-    await other.desk.found(path, bench.desk.state.kept.files[digest.hex()].opinions)
+    await other.desk.found(path)
+    assert other.desk.state.kept.files[digest.hex()].trainer == TOM.peer_id
+    other.desk.judged(digest, Opinion(other.asked_of(digest), True))
     groups = await other.desk.groups(((digest, 0), (digest, 1)))
     assert groups is not None and not path.exists()
     assert other.desk.state.kept.files[digest.hex()].state == "accepted"
     assert other.ask(BEN).positions == (2, 3)
+    await other.close()
+
+
+@pytest.mark.parametrize("changes", [{"version": 1}, {"beacon": Digest(b"x" * 32)}, {"environment": "other"}])
+async def test_a_file_of_another_run_or_of_an_unknown_policy_is_not_taken_over(
+    bench: Bench, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    other = Bench(tmp_path / "other", me=MAX, trainers=(MAX,))
+    work = bench.ask()
+    if "version" in changes:
+        work = replace(work, **changes)
+        bench.value = next_value(bench.value, {}, (TOM.peer_id,), ())
+        bench.desk.certified(bench.value)
+    lying = bench.write(work, **changes)
+    with pytest.raises(NodeError) as refused:
+        await other.desk.found(lying)
+    assert refused.value.code is (Code.RL_POLICY if "version" in changes else Code.RL_PROVENANCE)
+    assert not lying.exists() and not other.desk.state.kept.files
     await other.close()
 
 

@@ -40,6 +40,7 @@ from rl.orchestration.events import (
 from rl.orchestration.feeding import Batch, next_batch
 from rl.orchestration.leasing import may_send
 from rl.orchestration.machine import advance, rebuild
+from rl.orchestration.moving import holding, moved
 from rl.orchestration.rows import File, GroupFacts, Kept, Opinion, Work
 from rl.orchestration.rules import Rules
 from rl.orchestration.waiting import nothing_in, waiting_for
@@ -637,18 +638,43 @@ def test_files_are_deleted_when_a_value_names_their_positions_and_not_before() -
 # ---- another trainer, another life
 
 
-def test_files_of_another_trainer_are_taken_over_with_their_verdicts() -> None:
+def test_files_of_another_trainer_are_taken_over_and_judged_again() -> None:
     bench = Bench()
     groups = tuple(GroupFacts(p, 0, 0, (0.0, 1.0), 10) for p in (0, 1))
-    file = File(bytes(32), "w", 3, 0, 100, groups, opinions=(Opinion("v9", True),), state="waiting")
-    bench.feed(Found(file, bytes(32)))
+    file = File(bytes(32), "w", 3, 0, 100, groups, trainer="trainer-9")
+    bench.feed(Found(file, b"l" * 32))
+    (asked,) = bench.of(AskVerdict)
+    assert (asked.digest, asked.number, asked.link) == (bytes(32), 1, b"l" * 32)
+    bench.verdict(bytes(32))
     assert bench.ask("w").positions == (2, 3)
     bench.send(bench.state.works_of("w")[0])
     bench.verdict(list(bench.state.kept.files.values())[-1].digest)
     batch = bench.batch()
     assert batch is not None and batch.groups[0] == (bytes(32), 0)
     bench.feed(Found(replace(file, digest=bytes(31) + b"1"), bytes(32)))
-    assert bench.of(Delete)
+    assert bench.of(Delete), "its positions have files"
+
+
+def test_positions_that_fall_to_a_trainer_are_those_it_did_not_foresee_and_has_no_file_of() -> None:
+    bench = Bench(trainers=(ME, "trainer-1"))
+    plan = bench.state.wanted
+    assert moved((), bench.state) == tuple(each.position for each in plan), "who comes late asks for all"
+    assert moved(plan, bench.state) == ()
+    bench.value = next_value(bench.value, {ME: 4, "trainer-1": 4}, (ME, "trainer-1"), ())
+    bench.feed(Certified(bench.value))
+    assert moved(plan, bench.state) == (), "as foreseen; what comes after that nobody had made before"
+    plan = bench.state.wanted
+    bench.value = next_value(bench.value, {ME: 4}, (ME,), ())  # the other one has left, its lease came back
+    bench.feed(Certified(bench.value))
+    fallen = moved(plan, bench.state)
+    assert fallen and not set(fallen) & {each.position for each in plan}
+    bench.make()
+    first = next(iter(bench.state.kept.files.values()))
+    made = {group.position for group in first.groups}
+    assert moved(plan, bench.state) == tuple(each for each in fallen if each not in made)
+    assert holding(bench.state, made) == (first.digest,) and holding(bench.state, set(fallen) - made) == ()
+    bench.feed(Planted(File(bytes(32), "w", 0, 0, 10, first.groups), first.digest, b"l" * 32))
+    assert holding(bench.state, made) == (first.digest,), "what is planted is given to nobody"
 
 
 def test_a_trainer_that_comes_after_another_goes_on_from_its_rows() -> None:

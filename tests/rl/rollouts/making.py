@@ -10,7 +10,7 @@ from protocol.units import Digest, RunId
 from rl.rollouts.record import SCHEMA, Group, Provenance, Rollout
 from rl.sampling.settings import Sampling
 
-ANA, BEN, TOM = (Identity.ephemeral(letter * 32) for letter in (b"a", b"b", b"t"))
+ANA, BEN, MAX, TOM = (Identity.ephemeral(letter * 32) for letter in (b"a", b"b", b"m", b"t"))
 
 
 def provenance(**changes: Any) -> Provenance:
