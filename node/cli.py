@@ -13,6 +13,7 @@ from node.demo_cli import demo
 from node.ledger_cli import ledger
 from node.messages_cli import messages
 from node.shardcast_cli import shardcast
+from node.sift_cli import sift
 from node.start_cli import coordinator, init, join, run
 from protocol.errors import Code, NodeError
 
@@ -29,6 +30,7 @@ intellect-node trains language models together with other people's machines.
   Add a message          intellect-node messages new NAME
   Move a large file      intellect-node shardcast publish FILE
   Make rollouts          intellect-node run RUN.toml --join MULTIADDR --role rollout
+  Sift a run's tasks     intellect-node sift RUN.toml
 
 A run file may be as short as this; docs/run.example.toml shows every key:
 
@@ -106,7 +108,7 @@ def _begin(
         print(GUIDE, end="")
 
 
-for _command in (init, run, join, coordinator, status, stop, export, environments, doctor, demo):
+for _command in (init, run, join, coordinator, status, stop, export, environments, sift, doctor, demo):
     app.command()(_command)
 app.add_typer(admin, name="admin")
 app.add_typer(messages, name="messages")

@@ -18,6 +18,7 @@ BUILT_IN = tuple(
         ("python-programs", "python_programs"),
         ("reasoning-gym", "reasoning_gym"),
         ("reverse-text", "reverse_text"),
+        ("sifted", "sifted"),
         ("verifiers", "verifiers"),
     )
 )

@@ -5,11 +5,8 @@ something near zero with a wrong sign. So the rewards are looked at, never the a
 """
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
-
-Key = TypeVar("Key", bound=Hashable)
 
 SOLVED = 1.0
 """A rollout with at least this reward has solved its task."""
@@ -50,19 +47,3 @@ class Difficulty:
         if mean < self.lowest_mean:
             return "too-hard"
         return "too-easy" if mean > self.highest_mean else ""
-
-    def sift(self, measured: Mapping[Key, Iterable[Sequence[float]]]) -> frozenset[Key]:
-        """Offline: the tasks worth asking for, from groups that were measured before the run.
-
-        Args:
-            measured: Groups of rewards of each task; one without any is kept, because nothing is known of it.
-
-        Returns:
-            Tasks of which all groups together are not refused.
-        """
-        kept: set[Key] = set()
-        for task, groups in measured.items():
-            rewards = [reward for group in groups for reward in group]
-            if not rewards or not self.refuses(rewards):
-                kept.add(task)
-        return frozenset(kept)

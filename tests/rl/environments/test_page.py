@@ -35,6 +35,12 @@ def test_the_run_on_the_page_is_one_of_reinforcement_learning() -> None:
     )
 
 
+def test_the_sifted_run_on_the_page_is_one() -> None:
+    (lines,) = re.findall(r'^environment = "sifted"\n.*$', SECTION, re.MULTILINE)
+    section = parse(f"[rl]\n{lines}\n").rl
+    assert load(section.environment, section.config).task(5) == load("arithmetic", {"terms": 3}).task(9)
+
+
 def test_the_built_in_environments_are_all_on_the_page() -> None:
     from rl.environments.registry import BUILT_IN
 

@@ -1,4 +1,4 @@
-"""Difficulty: the range of rewards decides, before a run and in it."""
+"""Difficulty: the range of rewards decides."""
 
 from typing import Any
 
@@ -25,17 +25,6 @@ def test_bounds_of_the_mean_leave_out_what_is_too_hard_or_too_easy() -> None:
     assert bounds.refuses([0, 0, 0, 0.8]) == ""
     assert bounds.refuses([1, 1, 1, 0.2]) == ""
     assert bounds.refuses([1, 1, 1, 0.5]) == "too-easy"
-
-
-def test_tasks_are_sifted_by_the_same_rule_before_a_run() -> None:
-    measured: dict[str, list[list[float]]] = {
-        "never": [[0, 0], [0, 0]],
-        "always": [[1, 1], [1, 1]],
-        "now and then": [[0, 0], [0, 1]],
-        "either all or none": [[0, 0], [1, 1]],
-        "unknown": [],
-    }
-    assert Difficulty().sift(measured) == {"now and then", "either all or none", "unknown"}
 
 
 def test_a_range_of_zero_is_no_bound() -> None:
