@@ -105,7 +105,8 @@ class Ledger:
         value = certified.value
         if over:
             before = "(SELECT epoch, round FROM decided WHERE digest = ?)"
-            self._write(f"DELETE FROM decided WHERE (epoch, round) > {before}", (value.previous,))
+            follows = (certified.named or certified).value.previous
+            self._write(f"DELETE FROM decided WHERE (epoch, round) > {before}", (follows,))
         known = self._row(
             "SELECT digest FROM decided WHERE epoch = ? AND round = ?", (value.epoch, value.round)
         )

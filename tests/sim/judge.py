@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from blake3 import blake3
 
 from diloco.rounds.certificate import Certified
-from diloco.rounds.events import Accuse, Commit, Effect, Event, Renew
+from diloco.rounds.events import Accuse, Commit, Effect, Event, Persist, Renew
 from diloco.rounds.state import State
 from diloco.rounds.statements import Close, Proposal, Ready, Vote
 from diloco.rounds.values import Elector, Lease, Value, value_digest
@@ -95,6 +95,7 @@ class Judge:
         attempts: The lowest attempt in which a place was certified.
         rounds: How many values were certified.
         happened: How often each kind of effect was asked for, and each kind of statement said.
+        kept: Values for which a vote was on a disk, by digest.
         cloned: Identities that ran twice: what they say may contradict itself (rules 9, 16 and 17).
     """
 
@@ -105,6 +106,7 @@ class Judge:
         self.decided_at: dict[Place, float] = {}
         self.promises: dict[tuple[str, int, int], int] = {}
         self.votes: dict[tuple[str, int, int], dict[int, bytes]] = {}
+        self.kept: set[bytes] = set()
         self.commitments: dict[tuple[str, int, int], bytes] = {}
         self.closes: dict[tuple[str, int, int, int], bytes] = {}
         self.lost_steps: list[tuple[str, Place]] = []
@@ -141,6 +143,11 @@ class Judge:
                 self._check_reset(process, effect.certified)
             elif type(effect) is Accuse and effect.proof.accused not in self.cloned:
                 raise Broken(f"{process.name} accuses one that is honest: {effect.proof.sentence}")
+
+    def saved(self, promise: Persist) -> None:
+        """A promise is on a disk. Its vote stands in later Readys also where the member died before it said it."""
+        if promise.voted_attempt:
+            self.kept.add(value_digest(promise.voted_value))
 
     def said(self, process: "Process", sealed: Sealed[Any]) -> None:
         """A member says a statement."""
@@ -247,12 +254,11 @@ class Judge:
             self._check_books(value, previous.taken)
 
     def _take_voted(self, process: "Process", voted: Certified) -> None:
-        """A reset makes a value stand that need not be certified: somebody voted for it."""
+        """A reset makes a value stand that need not be certified: somebody has a vote for it on disk."""
         value, previous = voted.value, self.pages.get(voted.value.previous)
         if previous is None or (previous.value.epoch, previous.value.round + 1) != (value.epoch, value.round):
             raise Broken(f"{process.name} takes a reset after a value that follows nothing")
-        given = [votes for (_, *place), votes in self.votes.items() if place == [value.epoch, value.round]]
-        if not any(voted.digest in votes.values() for votes in given) and not self.cloned:
+        if voted.digest not in self.kept and not self.cloned:
             raise Broken(f"{process.name} takes a reset after a value that nobody voted for")
         self._add_page(previous, value, voted.digest)
 

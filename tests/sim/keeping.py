@@ -71,7 +71,8 @@ class Keeping(Following):
 
     def _renew(self, certified: Certified, behind: tuple[Certified, ...]) -> None:
         for link in behind[:1]:
-            place = next(i for i, c in enumerate(self.disk.chain) if c.digest == link.value.previous)
+            follows = (link.named or link).value.previous
+            place = next(i for i, c in enumerate(self.disk.chain) if c.digest == follows)
             self.disk.chain = self.disk.chain[: place + 1]
             self.disk.go_back(self.tip.value.round + 1)
         for link in behind:

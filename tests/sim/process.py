@@ -168,6 +168,8 @@ class Process(Keeping):
         if self.disk.full:
             raise NodeError(Code.STO_FULL, "The disk is full.")
         self.disk.promise = promise
+        if self.world.judge is not None:
+            self.world.judge.saved(promise)
 
     def _say(self, body: Any) -> None:
         assert self.state is not None

@@ -144,3 +144,24 @@ def test_a_ledger_may_be_closed_while_other_threads_read_it(tmp_path: Path) -> N
         ledger.close()
         for thread in threads:
             thread.join()
+
+
+def test_the_other_side_of_a_fork_replaces_all_that_follows_the_value_that_both_have(tmp_path: Path) -> None:
+    def link(
+        number: int, previous: bytes, mark: bytes, *, epoch: int = 0, start: bytes = b"", last: bytes = b""
+    ) -> Certified:
+        voters = (Elector(peer="anna"),)
+        value = Value(epoch=epoch, round=number, previous=previous, base=mark * 32, electorate=voters)
+        data = encode(value)
+        return Certified(value, data, value_digest(data), 1, () if start else (b"vote",), start, last)
+
+    first = link(0, b"\2" * 32, b"1")
+    ours, voted = link(1, first.digest, b"2"), link(1, first.digest, b"3")
+    our_reset = link(1, ours.digest, b"2", epoch=1, start=b"reset")
+    reset = link(1, voted.digest, b"3", epoch=1, start=b"reset", last=voted.data)
+    ledger = Ledger(tmp_path / "ledger")
+    for certified in (first, ours, our_reset, link(2, our_reset.digest, b"4", epoch=1)):
+        ledger.append(certified)
+    ledger.append(reset, over=True)
+    assert [row.digest for row in ledger.after(0, -2)] == [first.digest, reset.digest]
+    assert ledger.get(1) is not None and ledger.get(1).digest == voted.digest  # type: ignore[union-attr]
