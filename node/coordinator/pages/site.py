@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from time import monotonic
 
 from fastapi import FastAPI
 from nicegui import Client, context, core, ui
@@ -21,7 +22,10 @@ from node.coordinator.service import Service
 from node.coordinator.verdict import Dot, Line, line, strip
 from node.coordinator.view import View
 
-SECOND = 1.0
+TICK = 0.1
+CHANGED, UNCHANGED = 0.4, 1.0
+"""Seconds between two pictures of the run at least where something was learned, and at most."""
+
 STATIC = Path(__file__).parent / "static"
 ASSETS = "/dashboard"
 
@@ -72,12 +76,13 @@ class Site:
         self._followers: dict[str, list[tuple[Client, Refresh]]] = {}
         self._series: tuple[int, list[Point]] = (-3, [])
         self._moment: Moment | None = None
+        self._shown, self._shown_at = View(), 0.0
 
     def moment(self) -> Moment:
-        """The present, at most a second old."""
+        """The present, made anew where something was learned, or after half a second."""
         now = self.service.clock()
         held = self._moment
-        if held is None or not 0 <= now - held.now < SECOND / 2:
+        if held is None or held.view is not self.service.view or not 0 <= now - held.now < 0.5:
             view, trouble = self.service.view, self.service.trouble
             held = Moment(
                 now, view, trouble, line(view, now, trouble), strip(view), alerts(view, now, trouble)
@@ -86,7 +91,7 @@ class Site:
         return held
 
     def follow(self, refresh: Refresh) -> None:
-        """Call with the present now, and every second while the page is open."""
+        """Call with the present now, and while the page is open: each second, and soon after something was learned."""
         client = context.client
         mine = self._followers.setdefault(client.id, [])
         if not mine:
@@ -95,9 +100,11 @@ class Site:
         refresh(self.moment())
 
     def tick(self) -> None:
-        """Show every open page the present."""
-        if not self._followers:
+        """Show every open page the present, where it is time."""
+        now, view = monotonic(), self.service.view
+        if not self._followers or now - self._shown_at < (UNCHANGED if view is self._shown else CHANGED):
             return
+        self._shown, self._shown_at = view, now
         moment = self.moment()
         for mine in tuple(self._followers.values()):
             for client, refresh in mine:
@@ -159,7 +166,7 @@ def mount(site: Site, application: FastAPI, pages: tuple[Callable[[Site], None],
     for add in pages:
         add(site)
     nicegui_app.add_static_files(ASSETS, STATIC)
-    core.app.timer(SECOND, site.tick)
+    core.app.timer(TICK, site.tick)
     ui.run_with(
         application, title="Run", dark=None, tailwind=False, show_welcome_message=False, favicon="◎",
         binding_refresh_interval=None, message_history_length=200,
