@@ -42,6 +42,9 @@ Database = Annotated[
         show_default=False,
     ),
 ]
+Private = Annotated[
+    bool, typer.Option("--private", help="Nobody reads the dashboard without the operator's token.")
+]
 Invite = Annotated[
     str,
     typer.Option(
@@ -57,6 +60,7 @@ def init(
     relay: Relay = False,
     dashboard: Dashboard = "",
     database: Database = "",
+    private: Private = False,
     verbose: Verbose = False,
 ) -> int:
     """Begin a run: make its genesis and operator key, and start its first node."""
@@ -64,7 +68,7 @@ def init(
 
     runfile = load(path).as_relay(relay)
     folder = folder or RUNS / runfile.run.name
-    site = _site(dashboard, database)
+    site = _site(dashboard, database, private)
 
     def start() -> int:
         from node.daemon import init_node
@@ -92,6 +96,7 @@ def run(
     relay: Relay = False,
     dashboard: Dashboard = "",
     database: Database = "",
+    private: Private = False,
     invite: Invite = "",
     verbose: Verbose = False,
 ) -> int:
@@ -103,7 +108,7 @@ def run(
         _check_multiaddr(address)
     addresses = tuple(join or runfile.network.join)
     folder = folder or RUNS / runfile.run.name
-    site = _site(dashboard, database)
+    site = _site(dashboard, database, private)
     os.environ.update({"INTELLECT_INVITATION": invite} if invite else {})
 
     def start() -> int:
@@ -148,6 +153,7 @@ def coordinator(
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where the dashboard and API are served.")
     ] = "127.0.0.1:8080",
     database: Database = "",
+    private: Private = False,
     join: Annotated[
         list[str] | None,
         typer.Option(
@@ -174,7 +180,7 @@ def coordinator(
         _check_multiaddr(address)
     addresses = tuple(join or runfile.network.join)
     folder = folder or RUNS / f"{runfile.run.name}-coordinator"
-    site = _site(listen, database, "--listen")
+    site = _site(listen, database, private, "--listen")
     assert site is not None
 
     def start() -> int:
@@ -187,14 +193,14 @@ def coordinator(
 
 def _demo_data(listen: str, database: str) -> int:
     """Serve demo data until interrupted."""
-    site = _site(listen, database, "--listen")
+    site = _site(listen, database, False, "--listen")
     assert site is not None
     from node.coordinator.demo_site import serve_demo
 
     return serve_demo(site.listen, site.database)
 
 
-def _site(dashboard: str, database: str, option: str = "--dashboard") -> "DeskOptions | None":
+def _site(dashboard: str, database: str, private: bool, option: str = "--dashboard") -> "DeskOptions | None":
     """What the options say of a dashboard.
 
     Raises:
@@ -209,7 +215,7 @@ def _site(dashboard: str, database: str, option: str = "--dashboard") -> "DeskOp
             Code.CFG_USAGE, f"The dashboard needs {error.name}, which is not installed.",
             fix="Install it: pip install 'intellect-node[coordinator]'",
         ) from None  # fmt: skip
-    return DeskOptions(parse_listen(dashboard, option), database)
+    return DeskOptions(parse_listen(dashboard, option), database, public=not private)
 
 
 def _start(runfile: "RunFile", folder: Path, start: Callable[[], int], verbose: bool) -> int:

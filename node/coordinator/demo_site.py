@@ -65,7 +65,7 @@ class Stage:
 @contextmanager
 def demo_site(
     listen: Address, members: int = 256, rounds: int = ROUNDS, seed: int = 7, live: bool = True,
-    clock: Callable[[], float] = time.time, database: str = "",
+    clock: Callable[[], float] = time.time, database: str = "", public: bool = True,
 ) -> Iterator[tuple[str, Service, str]]:  # fmt: skip
     """Serve demo data while the context lasts.
 
@@ -77,6 +77,7 @@ def demo_site(
         live: Whether rounds go on.
         clock: Unix seconds.
         database: As ``database_url``; empty for a file that is gone afterwards.
+        public: Whether everybody may read.
 
     Yields:
         The address to open, the service, and the operator's token.
@@ -101,7 +102,8 @@ def demo_site(
                     service.take(fact)
                 await asyncio.sleep(_STEP)
 
-        app = make_app(service, actions, more=mounted(service, actions, NOTICE, play if live else None))
+        more = mounted(service, actions, NOTICE, play if live else None, public)
+        app = make_app(service, actions, public=public, more=more)
         web = Web(app, listen)
         address = web.start()
         try:

@@ -14,7 +14,7 @@ from node.coordinator.actions import Actions, CarryOut, Done, Wish, load_token
 from node.coordinator.api.app import make_app
 from node.coordinator.collecting import Collecting
 from node.coordinator.database import database_url
-from node.coordinator.pages.all import mounted, no_pages
+from node.coordinator.pages.all import mounted
 from node.coordinator.service import Service
 from node.coordinator.store import Store
 from node.coordinator.web import Web
@@ -34,7 +34,7 @@ class DeskOptions:
     Attributes:
         listen: Where the web server listens.
         database: The database's URL; empty for a SQLite file in the data directory.
-        public: Whether reading needs no token; else there is the API alone, without pages.
+        public: Whether reading needs no token.
     """
 
     listen: Address
@@ -64,11 +64,19 @@ class Desk:
         folder: The node's data directory.
         emit: The event log.
         carry_out: Does what the operator wishes, in this node's loop; None where the key is elsewhere.
+
+    Raises:
+        NodeError: ``CFG_USAGE``: it is not to be public, and there is no operator's token here.
     """
 
     def __init__(
         self, options: DeskOptions, folder: Path, emit: Emit, carry_out: Callable[[Wish], Done] | None
     ) -> None:
+        if carry_out is None and not options.public:
+            raise NodeError(
+                Code.CFG_USAGE, "The dashboard can be private only on the node with the operator's key.",
+                fix="Leave out --private, or serve the dashboard there.",
+            )  # fmt: skip
         self._emit = emit
         home = folder / FOLDER
         home.mkdir(mode=0o700, exist_ok=True)
@@ -81,7 +89,7 @@ class Desk:
         self._webhooks = Webhooks(self.service, load_hooks(home / FILE), self._not_told)
         app = make_app(
             self.service, self.actions, public=options.public, beside=(self._webhooks.run,),
-            more=mounted(self.service, self.actions) if options.public else no_pages,
+            more=mounted(self.service, self.actions, public=options.public),
         )  # fmt: skip
         self._web = Web(app, options.listen)
         self._collecting: asyncio.Task[None] | None = None

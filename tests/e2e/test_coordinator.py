@@ -4,9 +4,12 @@ One run for all tests, each of which goes on where the one before it stopped: `o
 `ada`, `bob` and `cyd` train; ada serves a dashboard too, without the operator's key.
 """
 
+import json
 import os
 import re
 import signal
+import sqlite3
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +22,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.e2e.cluster import RUN, Cluster, Daemon, cluster, command, free_port, settings
 from tests.e2e.remains import PATIENCE
 from tests.node.coordinator.browsing import chromium, open_page, watched, why_not
+from tests.repository import documents
 
 OPEN = settings(RUN, {"start_members = 3": "start_members = 2"})
 TRAINERS = ("ada", "bob", "cyd")
@@ -224,6 +228,41 @@ def test_a_killed_coordinator_goes_on_where_it_stopped_and_nothing_is_lost(
     )
     assert done.status_code == 200, done.text
     again.until("/snapshot", lambda answer: answer["view"]["tip"]["paused"])
+
+
+STARTED = {"coordinator", "init", "run", "join"}
+"""Commands of the operator's page that the run of these tests was begun with, or test_dashboard.py begins with."""
+
+
+def test_every_command_of_the_operators_page_does_what_it_says(run: Cluster, tmp_path: Path) -> None:
+    office, cyd, text = run["office"], run["cyd"].peer, documents.page("docs/operator.md")
+    shown, wanted = Dashboard(office), list(documents.commands(text, "intellect-node"))
+    for words in wanted:
+        if words[0] in ("admin", "status"):
+            given = [cyd if word == "PEER" else word for word in words]
+            ended = command(*given, "--dir", office.folder)
+            assert ended.status == 0, (words, ended.err)
+    for words in documents.commands(text, "curl"):
+        given = [word.replace("http://127.0.0.1:8080", shown.url) for word in words]
+        given = [re.sub(r"\$\(cat [^)]*\)", shown.token, word) for word in given]
+        answer = json.loads(subprocess.run(["curl", "-sf", *given], check=True, capture_output=True).stdout)
+        assert answer["action"] == "pause" and answer["order"] > 0
+    newest = shown.until("/audit", lambda found: found["entries"][0]["reason"] == "a new release")
+    copy = tmp_path / "backup"
+    for words in [*wanted, *documents.commands(text, "cp")]:
+        given = [
+            {"runs/my-run-coordinator": str(office.folder), "backup": str(copy)}.get(word, word)
+            for word in words
+        ]
+        if words[0] == "stop":
+            assert command(*given).status == 0
+            assert office.ended() == 0
+        elif words[0] == "-a":
+            subprocess.run(["cp", *given], check=True)
+    with sqlite3.connect(copy / "coordinator" / "coordinator.sqlite") as kept:
+        ((count,),) = kept.execute("SELECT count(*) FROM audit")
+    assert count == newest["entries"][0]["number"]
+    assert {words[0] for words in wanted} <= STARTED | {"admin", "status", "stop"}
 
 
 def test_a_dashboards_address_that_is_taken_or_none_is_refused(tmp_path: Path, run: Cluster) -> None:

@@ -12,7 +12,8 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from node.coordinator.demo_data import DemoRun
-from node.coordinator.demo_site import ROUNDS
+from node.coordinator.demo_site import ROUNDS, demo_site
+from protocol.units import Address
 from tests.node.coordinator.browsing import (
     NARROW,
     PAGES,
@@ -177,3 +178,32 @@ def test_the_run_is_played_from_its_events_and_the_log_is_filtered(served: Serve
         expect(about.filter(has_text="heron-007").first).to_be_visible()
         expect(about.filter(has_not_text="heron-007")).to_have_count(0)
         assert problems == []
+
+
+def test_a_run_that_is_not_public_is_read_by_who_has_the_token_and_orders_need_it_again(
+    served: Served,
+) -> None:
+    with demo_site(Address("127.0.0.1", 0), members=12, rounds=2, public=False) as (url, _, token):
+        order = {"action": "pause", "reason": "x", "confirm": True}
+        with watched(served.browser, url, width=NARROW) as (page, problems):
+            page.goto("/audit")
+            expect(page.get_by_role("heading")).to_have_text("This run is not public")
+            assert page.request.get("/api/v1/snapshot").status == page.request.get("/metrics").status == 401
+            assert too_wide(page) == [] and low_contrast(page) == []
+            page.get_by_label("Operator's token").fill("wrong")
+            page.get_by_role("button", name="Enter").click()
+            expect(page.get_by_role("alert")).to_contain_text("not the operator's token")
+            page.get_by_label("Operator's token").fill(token)
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("heading", name="Audit log")).to_be_visible()
+            problems[:] = [each for each in problems if "401" not in each]  # what was refused before
+            open_page(page, "/")
+            assert page.request.get("/api/v1/credits/export.csv").ok
+            assert page.request.post("/api/v1/actions", data=order).status == 401
+            (cookie,) = page.context.cookies()
+            assert cookie["httpOnly"] and cookie["sameSite"] == "Strict" and token not in cookie["value"]
+            assert problems == []
+        with watched(served.browser, url) as (page, _):
+            page.context.add_cookies([{"name": "reader", "value": "made-up", "url": url}])
+            page.goto("/")
+            expect(page.get_by_role("heading")).to_have_text("This run is not public")

@@ -173,8 +173,9 @@ def test_run_is_called_with_the_addresses(runfile: Path, tmp_path: Path, calls: 
 
 def test_a_dashboard_is_served_where_the_command_line_says(runfile: Path, calls: list[Any]) -> None:
     database = "postgresql://me@db/run"
-    assert main(["init", str(runfile), "--dashboard", ":8080", "--database", database]) == 7
+    assert main(["init", str(runfile), "--dashboard", ":8080", "--database", database, "--private"]) == 7
     site = calls[0][1][3]
+    assert not site.public
     assert (site.listen.host, site.listen.port, site.database) == ("127.0.0.1", 8080, database)
 
 

@@ -26,11 +26,12 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def commands(text: str, program: str) -> Iterator[list[str]]:
-    """Arguments of each command line of a program: a line of a block, or a piece in backticks.
+    """Arguments of each command line of a program: a line of a block, with what it goes on in, or a piece in backticks.
 
     A piece with "…" in it is an abbreviation and no command.
     """
-    lines = [line.split("  #")[0] for block in blocks(text, "") for line in block.splitlines()]
+    whole = [block.replace("\\\n", " ") for block in blocks(text, "")]
+    lines = [line.split("  #")[0] for block in whole for line in block.splitlines()]
     pieces = re.findall(r"`([^`\n]+)`", _BLOCK.sub("", text))
     for line in (*lines, *pieces):
         if re.match(rf"{program}( |$)", line) and "…" not in line:

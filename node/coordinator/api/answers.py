@@ -43,20 +43,23 @@ NEEDS_TOKEN: dict[int | str, dict[str, Any]] = {
 
 
 class Door:
-    """Whether a request may pass: a dependency."""
+    """Whether a request may pass: a dependency. Whom the entry of the pages knows may read."""
 
     def __init__(self, actions: Actions | None, public: bool) -> None:
         self._actions, self._public = actions, public
 
     def __call__(
-        self, authorization: Annotated[str, Header(description="Bearer and the operator's token.")] = ""
+        self,
+        request: Request,
+        authorization: Annotated[str, Header(description="Bearer and the operator's token.")] = "",
     ) -> None:
         """Let the request pass, or raise."""
         scheme, _, token = authorization.partition(" ")
         right = (
             self._actions is not None and scheme.lower() == "bearer" and self._actions.allowed(token.strip())
         )
-        if not self._public and not right:
+        reads = request.method == "GET" and request.scope.get("reader", False)
+        if not self._public and not right and not reads:
             raise HTTPException(
                 401, "The operator's token is missing or wrong.", {"WWW-Authenticate": "Bearer"}
             )
