@@ -120,11 +120,17 @@ def assemble(
         tensor: A tensor of that name and the shape that `Shape.named_shapes` says, of any floating type.
         kind: What to compute in.
         device: Where.
+
+    Raises:
+        NodeError: ``RL_WEIGHTS``: a value is not finite.
     """
     dtype = KINDS[kind]
 
     def take(*names: str) -> torch.Tensor:
         parts = [tensor(name).to(device=device, dtype=dtype) for name in names]
+        for name, part in zip(names, parts, strict=True):
+            if not torch.isfinite(part).all():
+                raise NodeError(Code.RL_WEIGHTS, f"The tensor {name} holds values that are not finite.")
         return parts[0].clone() if len(parts) == 1 else torch.cat(parts)
 
     layers = []
@@ -156,7 +162,7 @@ def from_flat(
     """The model whose parameters are one flat vector in declaration order, as a run's outer state is.
 
     Raises:
-        NodeError: ``RL_WEIGHTS``: the vector has another length.
+        NodeError: ``RL_WEIGHTS``: the vector has another length, or a value that is not finite.
     """
     views: dict[str, torch.Tensor] = {}
     offset = 0
@@ -183,7 +189,7 @@ def from_file(
         device: Where to compute.
 
     Raises:
-        NodeError: ``RL_WEIGHTS``: it cannot be read, is another file, or holds other tensors.
+        NodeError: ``RL_WEIGHTS``: it cannot be read, is another file, or holds other tensors or values that are not finite.
     """
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:

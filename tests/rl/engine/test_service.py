@@ -76,7 +76,7 @@ async def test_an_update_reaches_requests_under_way_and_none_loses_a_token(
         assert out.versions[-1] == 1
 
 
-@pytest.mark.parametrize("what", ["digest", "cut", "missing", "shape", "older"])
+@pytest.mark.parametrize("what", ["digest", "cut", "missing", "shape", "nan", "older"])
 async def test_weights_that_are_not_those_that_were_announced_change_nothing(
     engine: TorchEngine, tmp_path: Path, what: str
 ) -> None:
@@ -89,8 +89,12 @@ async def test_weights_that_are_not_those_that_were_announced_change_nothing(
         digest = Digest(blake3(path.read_bytes()).digest())
     elif what == "missing":
         path = tmp_path / "nothing"
-    elif what == "shape":
-        tensors = {name: each.detach()[:-1].clone() for name, each in reference(1).named_parameters()}
+    elif what in ("shape", "nan"):
+        tensors = {name: each.detach().clone() for name, each in reference(1).named_parameters()}
+        if what == "shape":
+            tensors = {name: each[:-1].clone() for name, each in tensors.items()}
+        else:
+            tensors["model.norm.weight"][3] = float("nan")
         save_file(tensors, path)
         digest = Digest(blake3(path.read_bytes()).digest())
     else:
