@@ -189,7 +189,7 @@ def from_file(
         device: Where to compute.
 
     Raises:
-        NodeError: ``RL_WEIGHTS``: it cannot be read, is another file, holds other tensors, or values that are not finite.
+        NodeError: ``RL_WEIGHTS``: it cannot be read, is another file, or holds other tensors, or numbers that are none.
     """
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
