@@ -38,13 +38,13 @@ def invite(
     folder: Dir = None,
 ) -> int:
     """Make an invitation, whose token lets peers in where the policy is `invite`; it is printed once."""
-    from protocol.units import duration
+    return _administer(folder, "invite", name=note, uses=str(uses), seconds=_seconds(lasts))
 
-    try:
-        span = duration(lasts)
-    except ValueError as error:
-        raise NodeError(Code.CFG_USAGE, f"--for: {error}.", fix='Write a time such as --for "7 d".') from None
-    return _administer(folder, "invite", name=note, value=f"{uses} {int(span.total_seconds())}")
+
+@admin.command()
+def invitations(folder: Dir = None) -> int:
+    """List invitations: how often each was used, and how long it is good."""
+    return _administer(folder, "invitations")
 
 
 @admin.command()
@@ -59,9 +59,14 @@ def uninvite(
 
 
 @admin.command()
-def ban(peer: Peer, reason: Reason, folder: Dir = None) -> int:
+def ban(
+    peer: Peer,
+    reason: Reason,
+    lasts: Annotated[str, typer.Option("--for", metavar="TIME", help="How long; for good by default.")] = "",
+    folder: Dir = None,
+) -> int:
     """Ban a peer from the run, from the next decided round on."""
-    return _administer(folder, "ban", peer=peer, reason=reason)
+    return _administer(folder, "ban", peer=peer, reason=reason, seconds=_seconds(lasts) if lasts else "0")
 
 
 @admin.command()
@@ -116,10 +121,30 @@ def set_parameter(
         str, typer.Argument(metavar="VALUE", help='A number; "" for that of the genesis.', show_default=False)
     ],
     reason: Why = "",
+    number: Annotated[
+        int, typer.Option("--from-round", metavar="N", min=-1, help="From this round on; -1 for at once.")
+    ] = -1,
     folder: Dir = None,
 ) -> int:
-    """Change a parameter of the run, from the next decided round on."""
-    return _administer(folder, "parameter", name=name, value=value, reason=reason)
+    """Change a parameter of the run, from the next decided round on or from a later one."""
+    return _administer(folder, "parameter", name=name, value=value, reason=reason, round=str(number))
+
+
+@admin.command()
+def planned(folder: Dir = None) -> int:
+    """List orders that wait for a round or a time, such as the ends of bans."""
+    return _administer(folder, "planned")
+
+
+@admin.command()
+def drop(
+    number: Annotated[
+        int, typer.Argument(metavar="NUMBER", min=1, help="As `planned` lists it.", show_default=False)
+    ],
+    folder: Dir = None,
+) -> int:
+    """Drop an order that waits: it is not given."""
+    return _administer(folder, "drop", value=str(number))
 
 
 @admin.command()
@@ -160,6 +185,15 @@ def revoke(
 def reset(reason: Reason, folder: Dir = None) -> int:
     """Begin a new epoch with the members that are here: for a run that has lost its quorum for good."""
     return _administer(folder, "reset", reason=reason)
+
+
+def _seconds(lasts: str) -> str:
+    from protocol.units import duration
+
+    try:
+        return str(int(duration(lasts).total_seconds()))
+    except ValueError as error:
+        raise NodeError(Code.CFG_USAGE, f"--for: {error}.", fix='Write a time such as --for "7 d".') from None
 
 
 def _administer(folder: Path | None, do: str, **fields: str) -> int:

@@ -10,8 +10,8 @@ import secrets
 import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -33,7 +33,8 @@ from node.messages import AskGenesis, GenesisPart
 from node.network import Network
 from node.reporting import Reporting
 from node.roles.coordinator import Coordinator, Voice
-from node.roles.wishes import carry_out
+from node.roles.wish import Done, Wish, wish_of
+from node.roles.wishes import LISTS, carry_out, lines, listed
 from node.runfile import RunFile
 from node.showing import Showing
 from node.status import StatusServer
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 IDENTITY_FILE = "identity.key"
 INVITATIONS_FILE = "invited.json"
+
+_PLAN = 0.5  # seconds between looks at orders that wait
 
 
 def live(life: "Life") -> int:
@@ -262,22 +265,36 @@ class Life(ABC):
         key = key_in(self._folder, genesis)
         if key is None:
             return None
-        return Coordinator(
+        coordinator = Coordinator(
             key.identity, genesis, rules, network, ledger, self._emit, network.now,
             self._folder / INVITATIONS_FILE, key.delegation,
         )  # fmt: skip
+        self._keep("plan", lambda: self._keep_plan(coordinator))
+        return coordinator
+
+    async def _keep_plan(self, coordinator: Coordinator) -> None:
+        """Give orders that waited for their round or their time."""
+        while True:
+            voice = self._voice()
+            if voice is not None and coordinator.planned.all():
+                with suppress(NodeError):  # such as an audit log that cannot be written: it is tried again
+                    coordinator.planned.give(
+                        coordinator.now(), coordinator.decided(), voice.order_number,
+                        lambda wish: self._act("plan", wish).order,
+                    )  # fmt: skip
+            await asyncio.sleep(_PLAN)
 
     async def _open_desk(self, genesis: Genesis, network: Network, ledger: Callable[[], Ledger]) -> None:
         """Serve the dashboard, where that is wanted."""
         if self._site is None:
             return
-        from node.coordinator.actions import Done, Wish
         from node.coordinator.desk import Desk
 
-        def wished(wish: Wish) -> Done:
-            return Done(*self._carry_out(asdict(wish)))
-
-        self._desk = Desk(self._site, self._folder, self._emit, wished if self._coordinator else None)
+        coordinator = self._coordinator
+        self._desk = Desk(
+            self._site, self._folder, self._emit, self._carry_out if coordinator else None,
+            lambda what: listed(coordinator, what) if coordinator else [],
+        )  # fmt: skip
         print(f"Dashboard: {await self._desk.open()}", file=sys.stderr, flush=True)
         self._desk.collect(genesis, network, ledger, self._reporting)
 
@@ -287,15 +304,22 @@ class Life(ABC):
 
     def _administer(self, question: dict[str, Any]) -> str:
         """Carry out what the operator's command line asks of the node that holds the operator's key."""
-        if self._desk is not None and self._desk.actions is not None:
-            return self._desk.actions.note("command line", question, lambda: self._carry_out(question))
-        return self._carry_out(question)[0]
+        if question.get("do") in LISTS and self._coordinator is not None:
+            return lines(self._coordinator, str(question["do"]))
+        done = self._act("command line", wish_of(question))
+        return f"{done.sentence} Its token is shown only now: {done.secret}" if done.secret else done.sentence
 
-    def _carry_out(self, question: Mapping[str, Any]) -> tuple[str, int]:
+    def _act(self, actor: str, wish: Wish) -> Done:
+        """Carry out a wish, and write it to the audit log where there is one."""
+        if self._desk is not None and self._desk.actions is not None:
+            return self._desk.actions.note(actor, wish, self._carry_out)
+        return self._carry_out(wish)
+
+    def _carry_out(self, wish: Wish) -> Done:
         voice = self._voice()
         if self._coordinator is None or voice is None:
             raise NodeError(
                 Code.CFG_USAGE, f"The node in {self._folder} does not hold the operator's key, or is still starting.",
                 fix="Name the --dir of the node that made the run.",
             )  # fmt: skip
-        return carry_out(self._coordinator, voice, question)
+        return carry_out(self._coordinator, voice, wish)

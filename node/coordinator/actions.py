@@ -4,8 +4,7 @@ import asyncio
 import hmac
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from node.coordinator.database import StoreError
 from node.coordinator.facts import Acted
 from node.coordinator.service import Service
 from node.coordinator.view import View
+from node.roles.wish import MAX_REASON, Done, Wish
 from protocol.errors import Code, NodeError
 from protocol.files import write_whole
 from protocol.identity import public_key_of
@@ -23,42 +23,16 @@ from protocol.units import PeerId
 TOKEN_FILE = "operator.token"
 
 ABOUT_A_PEER = ("admit", "ban", "unban", "kick", "seat", "unseat")
-ABOUT_THE_RUN = ("pause", "resume", "finish", "parameter", "revoke", "reset")
+ABOUT_THE_RUN = ("pause", "resume", "finish", "parameter", "revoke", "reset", "drop")
+INVITING = ("invite", "uninvite")
 KINDS = (*ABOUT_A_PEER, *ABOUT_THE_RUN)
 """All actions, by the words of ``intellect-node admin``; ``parameter`` is its ``set``."""
 
-MAX_REASON = 200
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What an operator wants.
-
-    Attributes:
-        do: One of ``KINDS``.
-        reason: Why; everybody may read it.
-        peer: About whom, for ``ABOUT_A_PEER``.
-        name: Which parameter, for ``parameter``.
-        value: Its new value, empty for that of the genesis; for ``revoke`` the delegation's number.
-    """
-
-    do: str
-    reason: str
-    peer: str = ""
-    name: str = ""
-    value: str = ""
-
-
-@dataclass(frozen=True)
-class Done:
-    """What became of a wish: a sentence, and the number of the order, 0 where it needs none."""
-
-    sentence: str
-    order: int = 0
-
-
 CarryOut = Callable[[Wish], Awaitable[Done]]
 """Does it on the node with the operator's key; raises ``NodeError``."""
+
+Listed = Callable[[str], list[dict[str, Any]]]
+"""``node.roles.wishes.listed`` of that node; any thread may call it."""
 
 
 def load_token(folder: Path) -> str:
@@ -77,6 +51,15 @@ def load_token(folder: Path) -> str:
 
 def change(view: View, wish: Wish) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a wish changes: before and after."""
+    before, after = _change(view, wish)
+    if wish.seconds:
+        after["for seconds"] = wish.seconds
+    if wish.round >= 0:
+        after["from round"] = wish.round
+    return before, after
+
+
+def _change(view: View, wish: Wish) -> tuple[dict[str, Any], dict[str, Any]]:
     match wish.do:
         case "ban" | "unban":
             return {"banned": wish.peer in view.tip.banned}, {"banned": wish.do == "ban"}
@@ -97,6 +80,8 @@ def change(view: View, wish: Wish) -> tuple[dict[str, Any], dict[str, Any]]:
             }
         case "reset":
             return {"epoch": view.tip.epoch}, {"epoch": view.tip.epoch + 1}
+        case "invite":
+            return {}, {"uses": wish.uses}
         case _:
             return {}, {wish.do: wish.value}
 
@@ -108,10 +93,11 @@ class Actions:
         service: Takes the audit entries.
         token: Who has it is the operator.
         carry_out: Does what is wished for.
+        listed: Gives invitations and orders that wait.
     """
 
-    def __init__(self, service: Service, token: str, carry_out: CarryOut) -> None:
-        self._service, self._carry_out = service, carry_out
+    def __init__(self, service: Service, token: str, carry_out: CarryOut, listed: Listed) -> None:
+        self._service, self._carry_out, self.listed = service, carry_out, listed
         self._digest = blake3(token.encode()).digest()
         self._last: int | None = None
         self._guard = threading.Lock()
@@ -126,7 +112,7 @@ class Actions:
         Raises:
             NodeError: ``CFG_USAGE``; ``ID_BAD_PEER``.
         """
-        if wish.do not in KINDS:
+        if wish.do not in (*KINDS, *INVITING):
             raise NodeError(
                 Code.CFG_USAGE, f"There is no action {wish.do[:40]!r}.", fix=f"Use {', '.join(KINDS)}."
             )
@@ -138,12 +124,15 @@ class Actions:
         if wish.do in ABOUT_A_PEER:
             public_key_of(PeerId(wish.peer))
 
-    async def act(self, actor: str, wish: Wish) -> Acted:
+    async def act(self, actor: str, wish: Wish) -> tuple[Acted, Done]:
         """Carry out a wish and write it to the audit log.
 
         Args:
             actor: Who wishes it, for the audit log.
             wish: What; whoever calls has seen the operator's token and asked for confirmation.
+
+        Returns:
+            The entry of the audit log, and what was done.
 
         Raises:
             NodeError: ``STO_FULL`` where the audit log cannot be written: nothing was done then; what ``check`` says;
@@ -152,36 +141,32 @@ class Actions:
         self.check(wish)
         number = self._next_number()
         changes = change(self._service.view, wish)
-        fact = self._entry(number, actor, wish, await self._carry_out(wish), changes)
+        done = await self._carry_out(wish)
+        fact = self._entry(number, actor, wish, done, changes)
         try:
             await asyncio.wrap_future(self._service.take(fact))
         except OSError as error:
             raise NodeError(
                 Code.STO_FULL, f"It was done, but the audit log cannot be written: {error}."
             ) from error
-        return fact
+        return fact, done
 
-    def note(self, actor: str, question: Mapping[str, Any], carry_out: Callable[[], tuple[str, int]]) -> str:
+    def note(self, actor: str, wish: Wish, carry_out: Callable[[Wish], Done]) -> Done:
         """Carry out what came by another way than HTTP, and write it to the audit log soon.
 
         Args:
             actor: Who wishes it.
-            question: ``do``, ``reason``, ``peer``, ``name`` and ``value``.
-            carry_out: Does it; its sentence and the number of its order.
-
-        Returns:
-            What was done, in a sentence.
+            wish: What.
+            carry_out: Does it.
 
         Raises:
             NodeError: As ``act``.
         """
-        fields = ("do", "reason", "peer", "name", "value")
-        wish = Wish(**{name: str(question.get(name, ""))[:MAX_REASON] for name in fields})
         number = self._next_number()
         changes = change(self._service.view, wish)
-        done = Done(*carry_out())
+        done = carry_out(wish)
         self._service.take(self._entry(number, actor, wish, done, changes))
-        return done.sentence
+        return done
 
     def _entry(
         self, number: int, actor: str, wish: Wish, done: Done, changes: tuple[dict[str, Any], dict[str, Any]]

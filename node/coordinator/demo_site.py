@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from node.coordinator.actions import Actions, Done, Wish, load_token
+from node.coordinator.actions import Actions, load_token
 from node.coordinator.api.app import make_app
 from node.coordinator.database import database_url
 from node.coordinator.demo_data import ROUND, DemoRun
@@ -20,6 +20,7 @@ from node.coordinator.pages.all import mounted
 from node.coordinator.service import Service
 from node.coordinator.store import Store
 from node.coordinator.web import Web
+from node.roles.wish import Done, Wish
 from protocol.units import Address
 
 ROUNDS = 30
@@ -92,7 +93,7 @@ def demo_site(
         for each in done[-1:]:
             each.result(300)
         stage, token = Stage(run, rounds), load_token(folder)
-        actions = Actions(service, token, stage.carry_out)
+        actions = Actions(service, token, stage.carry_out, lambda what: [])
         for fact in stage.due(clock()):
             service.take(fact)
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from diloco.genesis import Genesis
 from diloco.member.setting import Emit
 from diloco.store.ledger import Ledger
-from node.coordinator.actions import Actions, CarryOut, Done, Wish, load_token
+from node.coordinator.actions import Actions, CarryOut, Listed, load_token
 from node.coordinator.api.app import make_app
 from node.coordinator.collecting import Collecting
 from node.coordinator.database import database_url
@@ -21,6 +21,7 @@ from node.coordinator.web import Web
 from node.coordinator.webhooks import FILE, Webhooks, load_hooks
 from node.network import Network
 from node.reporting import Reporting
+from node.roles.wish import Done, Wish
 from protocol.errors import Code, NodeError
 from protocol.units import Address
 
@@ -64,13 +65,19 @@ class Desk:
         folder: The node's data directory.
         emit: The event log.
         carry_out: Does what the operator wishes, in this node's loop; None where the key is elsewhere.
+        listed: Gives invitations and orders that wait.
 
     Raises:
         NodeError: ``CFG_USAGE``: it is not to be public, and there is no operator's token here.
     """
 
     def __init__(
-        self, options: DeskOptions, folder: Path, emit: Emit, carry_out: Callable[[Wish], Done] | None
+        self,
+        options: DeskOptions,
+        folder: Path,
+        emit: Emit,
+        carry_out: Callable[[Wish], Done] | None,
+        listed: Listed,
     ) -> None:
         if carry_out is None and not options.public:
             raise NodeError(
@@ -84,7 +91,7 @@ class Desk:
         self.actions: Actions | None = None
         if carry_out is not None:
             self.actions = Actions(
-                self.service, load_token(home), across(asyncio.get_running_loop(), carry_out)
+                self.service, load_token(home), across(asyncio.get_running_loop(), carry_out), listed
             )
         self._webhooks = Webhooks(self.service, load_hooks(home / FILE), self._not_told)
         app = make_app(

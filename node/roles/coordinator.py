@@ -29,6 +29,7 @@ from node.messages import Admitted, AskAdmission
 from node.network import PROTOCOL, Network
 from node.roles.crowding import PER_NETWORK, Crowding, network_of
 from node.roles.invitations import Invitations
+from node.roles.planned import Planned
 from protocol.envelope import Sealed, seal
 from protocol.errors import Code, NodeError
 from protocol.files import write_whole
@@ -38,6 +39,7 @@ from protocol.rpc import Context
 from protocol.units import PeerId
 
 TOKENS_FILE = "invitations.json"
+PLANNED_FILE = "planned.json"
 
 _REFUSED = 1024  # newcomers whose last refusal is remembered
 
@@ -95,6 +97,7 @@ class Coordinator:
         self._last_order = 0
         self._invitations, self._delegation = invitations, delegation
         self.tokens = Invitations(invitations.with_name(TOKENS_FILE))
+        self.planned = Planned(invitations.with_name(PLANNED_FILE))
         self._crowding = Crowding()
         self._refused: OrderedDict[PeerId, str] = OrderedDict()
 
@@ -106,6 +109,12 @@ class Coordinator:
     def now(self) -> float:
         """Unix seconds as the members see them."""
         return self._clock()
+
+    def decided(self) -> int:
+        """The last decided round; -2 before there is any."""
+        ledger = self._ledger()
+        tip = ledger.tip() if ledger is not None else None
+        return tip.value.round if tip is not None else -2
 
     def admit(self, peer: PeerId, roles: tuple[str, ...], held: bytes = b"", invitation: str = "") -> bytes:
         """An admission for a peer; the one it has while that lasts long enough, else a new one with the same seat.
@@ -255,6 +264,19 @@ class Coordinator:
             self._refused.popitem(last=False)
         self._emit("admission.refused", peer=peer, code=str(error.code), reason=error.sentence)
 
+    def check_order(self, kind: str, name: str, value: str) -> None:
+        """Whether an order could be given.
+
+        Raises:
+            NodeError: ``CFG_USAGE``: the parameter may not have that value.
+        """
+        if kind == "parameter" and not self._rules.accepts(name, value):
+            named = ", ".join(self._genesis.sections.round.changeable) or "none in this run"
+            raise NodeError(
+                Code.CFG_USAGE, f"{name!r} may not be changed to {value!r}.",
+                fix=f"What may be changed: {named}; the value has to be allowed by the run file's rules.",
+            )  # fmt: skip
+
     def order(
         self, voice: Voice, kind: str, reason: str, *, peer: str = "", name: str = "", value: str = ""
     ) -> int:
@@ -275,12 +297,7 @@ class Coordinator:
             public_key_of(peer)
         if kind == "ban":
             self._admitted.pop(PeerId(peer), None)
-        if kind == "parameter" and not self._rules.accepts(name, value):
-            named = ", ".join(self._genesis.sections.round.changeable) or "none in this run"
-            raise NodeError(
-                Code.CFG_USAGE, f"{name!r} may not be changed to {value!r}.",
-                fix=f"What may be changed: {named}; the value has to be allowed by the run file's rules.",
-            )  # fmt: skip
+        self.check_order(kind, name, value)
         self._last_order = max(self._last_order, voice.order_number) + 1
         order = Order(
             number=self._last_order,

@@ -10,10 +10,10 @@ from nicegui import ui
 from nicegui.element import Element
 from nicegui.events import GenericEventArguments
 
-from node.coordinator.actions import MAX_REASON
 from node.coordinator.pages import words
 from node.coordinator.pages.components import Text
 from node.coordinator.pages.site import Site
+from node.roles.wish import MAX_REASON
 
 SEND = "(event) => sendOrder(event.target.closest('.ask')).then((answer) => emit(answer))"
 """Run in the browser: the order is sent, and what became of it is told to the page's server, without the token."""

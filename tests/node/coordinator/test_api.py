@@ -10,11 +10,12 @@ import httpx
 import pytest
 from pyarrow import parquet
 
-from node.coordinator.actions import MAX_REASON, load_token
+from node.coordinator.actions import load_token
 from node.coordinator.api.answers import exported
 from node.coordinator.api.guard import Buckets, Guard
 from node.coordinator.database import StoreError
 from node.coordinator.view_json import applied, snapshot
+from node.roles.wish import MAX_REASON
 from protocol.identity import Identity
 from tests.node.coordinator.sample import START, history, one_round, opening, peer, report
 from tests.node.coordinator.site import TOKEN, Site, site
