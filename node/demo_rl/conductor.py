@@ -180,7 +180,7 @@ class Conductor:
         steps, last = 0, time.monotonic()
         while not self._facts.finished:
             self._look()
-            if CHEAT not in self._children and self._facts.newest >= CHEAT_FROM:
+            if CHEAT not in self._children and self._is_time_for_the_cheat():
                 self._join(CHEAT, "rollout")
                 self._view.note(
                     "a third worker joins: it claims the newest policy and uses one that is older"
@@ -198,6 +198,9 @@ class Conductor:
                 lambda: self._facts.ban() is not None and self._children[CHEAT].status is not None,
                 BAN_PATIENCE, "the cheat to be banned",
             )  # fmt: skip
+
+    def _is_time_for_the_cheat(self) -> bool:
+        return self._facts.newest >= CHEAT_FROM
 
     def _sample(self) -> None:
         """What the processes have used so far, when a step is done; at most so often that it costs nothing."""

@@ -9,7 +9,7 @@ from protocol.units import Digest
 from rl.environments.interface import Messages, Remote, Task
 from rl.environments.play import Room, replay
 from rl.environments.transcript import Renderer
-from rl.rollouts.record import Group
+from rl.rollouts.record import Group, Rollout
 from rl.validation.terms import Terms
 from rl.validation.verdict import Finding
 from rl.work.seeds import task_seed
@@ -59,25 +59,32 @@ async def _group(
     group: Group, environment: Remote, renderer: Renderer, room: Room, seed: int
 ) -> list[Finding]:
     task = await environment.task(seed)
-    found: list[Finding] = []
-    transcripts: list[Messages] = []
-    for rollout in group.rollouts:
+
+    async def told(rollout: Rollout) -> Messages | Finding:
         try:
-            transcripts.append(
-                await replay(
-                    environment,
-                    renderer,
-                    task,
-                    rollout.tokens.tolist(),
-                    rollout.sampled.tolist(),
-                    rollout.finish,
-                    room,
-                )
+            return await replay(
+                environment,
+                renderer,
+                task,
+                rollout.tokens.tolist(),
+                rollout.sampled.tolist(),
+                rollout.finish,
+                room,
             )
         except NodeError as error:
             if error.code is not Code.RL_TRANSCRIPT:
                 raise
-            found.append(Finding(error.code, error.sentence, group.position, rollout.index))
+            return Finding(error.code, error.sentence, group.position, rollout.index)
+
+    # All at once: what they ask of the environment's process then goes there together.
+    tasks = [asyncio.ensure_future(told(rollout)) for rollout in group.rollouts]
+    try:
+        each = await asyncio.gather(*tasks)
+    finally:
+        for task_under_way in tasks:
+            task_under_way.cancel()
+    found = [one for one in each if isinstance(one, Finding)]
+    transcripts = [one for one in each if not isinstance(one, Finding)]
     return found or await _scored(group, environment, task, transcripts)
 
 

@@ -88,6 +88,7 @@ class World:
         self.draws: asyncio.Queue[Draw] = asyncio.Queue()
         self.worker.handle(self.on_report)
         self.asked: dict[bytes, str] = {}
+        self.draws_of: asyncio.Queue[tuple[str, Draw]] = asyncio.Queue()
         for peer, judge in self.judges.items():
             judge.handle(self.taking(peer))
 
@@ -98,6 +99,7 @@ class World:
         async def on_draw(message: Draw, context: Context) -> None:
             self.asked[message.digest] = judge
             self.draws.put_nowait(message)
+            self.draws_of.put_nowait((judge, message))
 
         return on_draw
 
@@ -290,6 +292,45 @@ async def test_a_validator_that_accepts_what_was_planted_is_found_and_counts_no_
         await here.judges[keen].send(TOM.peer_id, vouching)
         await here.bench.until("verdict.received", 3)
         assert here.bench.desk.state.kept.files[signed.digest.hex()].state == "accepted"
+
+
+async def test_two_validators_that_disagree_are_decided_by_a_third_and_others_go_on(tmp_path: Path) -> None:
+    judges = (JUDGE, OTHER_JUDGE, Identity.ephemeral(b"3" * 32))
+    async with world(tmp_path, Shares(twice=1.0, planted=0.0), judges) as here:
+        await until(lambda: here.bench.desk.state.validators == set(here.judges))
+        lease = await here.lease()
+        data, signed = here.answer(lease, tmp_path)
+        await here.put(lease, data, signed)
+        asked = [await here.draws_of.get(), await here.draws_of.get()]
+        assert {draw.digest for _, draw in asked} == {signed.digest} and not any(
+            draw.again for _, draw in asked
+        )
+        bad = Finding(code=str(Code.RL_PROOF), sentence="The proof is of other weights.")
+        for (judge, draw), outcome, findings in zip(
+            asked, ("accepted", "refused"), ((), (bad,)), strict=True
+        ):
+            verdict = Verdict(
+                digest=draw.digest,
+                worker=draw.worker,
+                counter=draw.counter,
+                outcome=outcome,
+                findings=findings,
+            )
+            await here.judges[judge].send(TOM.peer_id, verdict)
+        dispute = await here.bench.until("rollout.dispute")
+        assert (dispute["accepting"], dispute["refusing"]) == ([asked[0][0]], [asked[1][0]])
+        third, draw = await here.draws_of.get()
+        assert third not in {judge for judge, _ in asked} and draw.again, (
+            "the model is run for it in any case"
+        )
+        other = await here.lease()
+        assert other.positions and not set(other.positions) & set(lease.positions), "others need not wait"
+        yes = Verdict(digest=draw.digest, worker=draw.worker, counter=draw.counter, outcome="accepted")
+        await here.judges[third].send(TOM.peer_id, yes)
+        told = await here.reports.get()
+        assert told.accepted and not told.banned
+        overruled = {name: judge.overruled for name, judge in here.bench.desk.state.kept.judges.items()}
+        assert overruled == {asked[0][0]: 0, asked[1][0]: 1, third: 0}
 
 
 async def until(true: Callable[[], bool]) -> None:

@@ -7,12 +7,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import numpy as np
 import pytest
+from aiohttp import web
 
 from diloco.architecture import layout_of
 from diloco.config import ModelSection
 from diloco.weights import read_weights
+from node.roles import policies
 from node.roles.policies import PolicyFollower
 from node.roles.publishing import PolicyPublisher
 from protocol.errors import Code, NodeError
@@ -194,3 +197,105 @@ async def test_who_tells_other_weights_than_the_first_is_no_way_to_them(tmp_path
         known = await follower.told(0, timedelta(seconds=60))
         assert len(known.ways) == 1
         assert (read_weights(await follower.bring(known), LAYOUT) == params(0)).all()
+
+
+async def test_a_version_that_was_written_and_never_announced_is_announced_by_the_next_life(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "trainer"
+    async with publishing(tmp_path / "other") as other:
+        await other.publish(1, params(1), beacon(1))
+        written = other.made(1)
+    async with publishing(folder) as publisher:
+        await publisher.publish(0, params(0), beacon(0))
+    for name in ("v1.safetensors", "v1.json"):  # the trainer died when both lay there, before it told anybody
+        (folder / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    async with local_endpoints(2) as (there, here), publishing(folder) as publisher:
+        there.handle(publisher.on_ask_policies)
+        assert publisher.newest == -1 and publisher.made(1) == written, "nobody is told of what is not served"
+        await publisher.publish(1, params(1), beacon(1))
+        async with following((there,), here, tmp_path / "worker") as follower:
+            known = await follower.after(0)
+            assert (known.version, known.weights) == (1, written.weights)
+            assert (read_weights(await follower.bring(known), LAYOUT) == params(1)).all()
+
+
+@asynccontextmanager
+async def spoiling(address: str) -> AsyncIterator[str]:
+    """A relay that passes on what a server says, but for one bit of what is long."""
+
+    async def pass_on(request: web.Request) -> web.Response:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(
+                address + request.path_qs, headers={"Range": request.headers.get("Range", "bytes=0-")}
+            ) as got,
+        ):
+            body = bytearray(await got.read())
+            if len(body) > 10_000:
+                body[len(body) // 2] ^= 1
+            kept = {
+                name: value
+                for name, value in got.headers.items()
+                if name in ("Content-Type", "Content-Range")
+            }
+            return web.Response(status=got.status, body=bytes(body), headers=kept)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", pass_on)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("lie", ["a manifest of its own", "other bytes"])
+async def test_a_relay_that_lies_brings_nobody_other_weights(
+    tmp_path: Path, lie: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policies, "_PATIENCE", timedelta(seconds=1))
+    async with (
+        local_endpoints(2) as (there, here),
+        publishing(tmp_path / "trainer") as honest,
+        publishing(tmp_path / "liar", identity=Identity.ephemeral(b"l" * 32)) as lying,
+        spoiling(honest._address) as spoiler,
+    ):
+        there.handle(honest.on_ask_policies)
+        await honest.publish(0, params(0), beacon(0))
+        await lying.publish(0, params(7), beacon(0))
+        liar = spoiler if lie == "other bytes" else lying._address
+        for sources in ((liar,), (liar, honest._address)):
+            folder = tmp_path / str(len(sources))
+            follower = PolicyFollower(here, lambda: [there.peer_id], folder, sources, 4, emit)
+            await follower.ask(there.peer_id)
+            known = await follower.told(0, timedelta(seconds=60))
+            if len(sources) == 2:
+                assert (read_weights(await follower.bring(known), LAYOUT) == params(0)).all()
+                continue
+            with pytest.raises(NodeError):
+                await follower.bring(known)
+            assert not (folder / known.weights.hex()).exists()
+
+
+async def test_a_trainer_that_publishes_other_weights_than_it_told_is_not_believed(tmp_path: Path) -> None:
+    async with (
+        local_endpoints(2) as (there, here),
+        publishing(tmp_path / "trainer") as told,
+        publishing(tmp_path / "served") as served,
+    ):
+        there.handle(told.on_ask_policies)
+        await told.publish(0, params(0), beacon(0))
+        await served.publish(0, params(7), beacon(0))
+        follower = PolicyFollower(
+            here, lambda: [there.peer_id], tmp_path / "worker", (served._address,), 4, emit
+        )
+        await follower.ask(there.peer_id)
+        known = await follower.told(0, timedelta(seconds=60))
+        with pytest.raises(NodeError) as refused:
+            await follower.bring(known)
+        assert refused.value.code is Code.RL_POLICY
+        assert not (tmp_path / "worker" / known.weights.hex()).exists()
