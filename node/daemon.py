@@ -5,7 +5,6 @@ says so in the event log and on the status socket.
 """
 
 import asyncio
-import os
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,9 +40,6 @@ if TYPE_CHECKING:
     from node.coordinator.desk import DeskOptions
     from node.roles.learning import Learner
 
-INVITATION = "INTELLECT_INVITATION"
-"""Environment variable with the token of an invitation: an argument could be read by every user of the machine."""
-
 _SAMPLE_SECONDS = 0.5
 
 
@@ -73,7 +69,12 @@ def init_node(runfile: RunFile, path: Path, folder: Path, site: "DeskOptions | N
 
 
 def run_node(
-    runfile: RunFile, path: Path, folder: Path, join: tuple[str, ...], site: "DeskOptions | None" = None
+    runfile: RunFile,
+    path: Path,
+    folder: Path,
+    join: tuple[str, ...],
+    site: "DeskOptions | None" = None,
+    invitation: str = "",
 ) -> int:
     """Run a node until it is stopped.
 
@@ -83,11 +84,12 @@ def run_node(
         folder: The node's data directory, held by this process.
         join: Multiaddresses to join by; may be empty for a node that has taken part before.
         site: Where it serves the coordinator's dashboard; None for nowhere.
+        invitation: The token that lets it in, where the run's policy asks for one.
 
     Returns:
         Exit status: 0 after a drain.
     """
-    return live(Daemon(runfile, path, folder, join, site))
+    return live(Daemon(runfile, path, folder, join, site, invitation))
 
 
 def roles_in(runfile: RunFile, folder: Path) -> tuple[str, ...]:
@@ -110,9 +112,10 @@ class Daemon(Life):
         folder: Path,
         join: tuple[str, ...],
         site: "DeskOptions | None" = None,
+        invitation: str = "",
     ) -> None:
         super().__init__(runfile, folder, join, roles_in(runfile, folder), site, runfile.node.name)
-        self._path = path
+        self._path, self._invitation = path, invitation
         self._member: Member | None = None
         self._outside: Outside | None = None
 
@@ -151,7 +154,7 @@ class Daemon(Life):
             genesis, rules, network, lambda: self._member.ledger if self._member is not None else None
         )
         admission = await find_admission(
-            network, genesis, coordinator, self._folder, self._say, self._emit, os.environ.pop(INVITATION, "")
+            network, genesis, coordinator, self._folder, self._say, self._emit, self._invitation
         )
         setting = self._setting(genesis, rules, network, admission, corpus)
         learner = self._make_learner(genesis, network, state, workers)
@@ -173,7 +176,9 @@ class Daemon(Life):
 
     async def _enter_outside(self, network: Network, genesis: Genesis) -> None:
         """Admission, and the role of a node that does not train."""
-        admission = await find_admission(network, genesis, None, self._folder, self._say, self._emit)
+        admission = await find_admission(
+            network, genesis, None, self._folder, self._say, self._emit, self._invitation
+        )
         await network.admitted(admission)
         renewal = Renewal(network, genesis, None, self._folder, self._emit, lambda raw: None)
         self._watch(network, renewal, admission)

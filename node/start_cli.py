@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from node.coordinator.desk import DeskOptions
     from node.runfile import RunFile
 
+INVITATION = "INTELLECT_INVITATION"
+"""Environment variable with the token of an invitation: an argument could be read by every user of the machine."""
+
 Relay = Annotated[
     bool,
     typer.Option(
@@ -48,7 +51,7 @@ Private = Annotated[
 Invite = Annotated[
     str,
     typer.Option(
-        "--invite", metavar="TOKEN", envvar="INTELLECT_INVITATION", show_envvar=True, show_default=False,
+        "--invite", metavar="TOKEN", envvar=INVITATION, show_envvar=True, show_default=False,
         help="The token of an invitation.",
     ),
 ]  # fmt: skip
@@ -109,12 +112,11 @@ def run(
     addresses = tuple(join or runfile.network.join)
     folder = folder or RUNS / runfile.run.name
     site = _site(dashboard, database, private)
-    os.environ.update({"INTELLECT_INVITATION": invite} if invite else {})
 
     def start() -> int:
         from node.daemon import run_node
 
-        return int(run_node(runfile, path, folder, addresses, site))
+        return int(run_node(runfile, path, folder, addresses, site, invite))
 
     return _start(runfile, folder, start, verbose)
 
@@ -134,13 +136,12 @@ def join(
     from node.runfile import RunFile
 
     _check_multiaddr(address)
-    os.environ.update({"INTELLECT_INVITATION": invite} if invite else {})
     runfile = RunFile()
 
     def start() -> int:
         from node.daemon import run_node
 
-        return int(run_node(runfile, Path("run.toml"), folder, (address,)))
+        return int(run_node(runfile, Path("run.toml"), folder, (address,), None, invite))
 
     return _start(runfile, folder, start, verbose)
 
@@ -231,6 +232,7 @@ def _start(runfile: "RunFile", folder: Path, start: Callable[[], int], verbose: 
         level=logging.DEBUG if verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    os.environ.pop(INVITATION, None)  # it has been read, and is nothing for this node's children
     with hold(folder):
         for warning in require(runfile, folder):
             print(f"{warning.code}: {warning.sentence} {warning.fix}", file=sys.stderr)

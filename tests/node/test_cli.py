@@ -14,6 +14,7 @@ from node import cli
 from node.cli import main
 from node.lifecycle import hold
 from node.machine import software_version
+from node.start_cli import INVITATION
 from protocol.errors import Code, NodeError
 from tests.node.processes import ROOT, program, said
 from tests.node.test_lifecycle import HOLD
@@ -167,8 +168,20 @@ def test_init_is_called_with_the_run_file_and_the_folder_of_its_name(runfile: Pa
 
 def test_run_is_called_with_the_addresses(runfile: Path, tmp_path: Path, calls: list[Any]) -> None:
     assert main(["run", str(runfile), "--join", PEER, "--join", PEER, "--dir", str(tmp_path / "d")]) == 7
-    ((name, (_, path, folder, join, site)),) = calls
-    assert (name, path, folder, join, site) == ("run_node", runfile, tmp_path / "d", (PEER, PEER), None)
+    ((name, (_, path, folder, join, site, invite)),) = calls
+    assert (name, path, folder, join) == ("run_node", runfile, tmp_path / "d", (PEER, PEER))
+    assert (site, invite) == (None, "")
+
+
+@pytest.mark.parametrize("role", ["trainer", "rollout"])
+def test_an_invitation_is_for_the_node_and_nothing_for_its_children(
+    runfile: Path, monkeypatch: pytest.MonkeyPatch, calls: list[Any], role: str
+) -> None:
+    monkeypatch.setenv(INVITATION, "a token")
+    assert main(["run", str(runfile), "--role", role, "--join", PEER]) == 7
+    assert calls[0][1][-1] == "a token" and INVITATION not in os.environ
+    assert main(["join", PEER, "--invite", "another"]) == 7
+    assert calls[1][1][-1] == "another"
 
 
 def test_a_dashboard_is_served_where_the_command_line_says(runfile: Path, calls: list[Any]) -> None:
