@@ -242,6 +242,16 @@ class Swarm(Cluster):
         peers = {node.peer: node for node in self.everyone() if node.of("node.start")}
         return peers.get(max(found)[2]) if found else None
 
+    def caught(self, phase: str, chosen: Callable[[], list[Node]]) -> Node:
+        """One of the chosen nodes in the moment in which its log says that it is in a phase."""
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
+            for node in chosen()[:1]:
+                if node.phase(phase, 3.0) and node in chosen()[:1]:
+                    return node
+            time.sleep(_LOOK)
+        raise AssertionError(f"nobody was seen in {phase}")
+
     def committed_after(self, number: int, *, without: str = "", within: float = _PATIENCE) -> Event:
         """Wait for a commit of a later round, whose roster lacks a peer."""
         end = time.monotonic() + within

@@ -42,11 +42,7 @@ def test_a_node_whose_disk_is_full_promises_nothing_and_the_others_go_on(five: S
 
 @pytest.mark.failure_mode(3, 7)
 def test_a_leader_killed_in_the_middle_of_a_reduce_costs_the_others_nothing(five: Swarm) -> None:
-    leader = None
-    while leader is None:
-        found = five.leader()
-        if found is not None and found.name != "ada" and found.phase("reduce.progress", 2.0):
-            leader = found if five.leader() is found else None
+    leader = five.caught("reduce.progress", lambda: [n for n in (five.leader(),) if n and n.name != "ada"])
     before = five.newest()
     others = [node for node in five.observers() if node is not leader]
     places = {node.name: node.mark() for node in others}

@@ -46,12 +46,9 @@ def steady(tmp_path_factory: pytest.TempPathFactory) -> object:
 def test_a_node_killed_at_any_point_costs_no_round_and_returns(
     steady: Swarm, phase: str, leads: bool
 ) -> None:
-    victim = None
-    while victim is None:
-        leader = steady.leader()
-        chosen = [node for node in steady.observers() if (node is leader) == leads]
-        if chosen and chosen[0].phase(phase, 3.0) and (steady.leader() is chosen[0]) == leads:
-            victim = chosen[0]
+    victim = steady.caught(
+        phase, lambda: [node for node in steady.observers() if (node is steady.leader()) == leads]
+    )
     before = steady.newest()
     victim.kill()
     commit = steady.committed_after(before, without=victim.peer)

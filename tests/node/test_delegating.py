@@ -78,7 +78,7 @@ def swarm() -> Iterator[Swarm]:
 
 def office(crowd: Crowd, folder: Path, key: Identity, raw: bytes = b"") -> Coordinator:
     seat = crowd.seats[0]
-    network: Any = SimpleNamespace(banned=frozenset(), members={}, me=seat.host.peer_id)
+    network: Any = SimpleNamespace(banned=frozenset(), members={}, newcomers={}, me=seat.host.peer_id)
     return Coordinator(
         key, crowd.genesis, seat.member.setting.rules, network, lambda: seat.member.ledger, seat.emit,
         crowd.swarm.wall, folder / "invited.json", raw,

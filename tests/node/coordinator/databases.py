@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -77,5 +78,6 @@ def _wait(server: "subprocess.Popen[bytes]", path: Path, url: str) -> None:
                     psycopg.connect(plain).close()
                     return
                 except psycopg.OperationalError:
-                    continue
+                    pass
+        time.sleep(0.02)
     raise RuntimeError("PostgreSQL ended at its start")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def test_a_client_that_comes_back_goes_on_where_it_stopped_and_one_from_before_b
     with here.client() as client:
         here.learn(opening())
         while get(client, "snapshot")["number"] == 0:
-            pass
+            time.sleep(0.01)
         now = get(client, "snapshot")
         with client.stream("GET", "/api/v1/deltas", params={"after": f"{now['boot']}.0"}) as stream:
             identity, event, _ = next(sse(stream.iter_lines()))
@@ -115,7 +116,7 @@ def test_pages_follow_one_another_and_hold_everything_once(here: Site) -> None:
             "rounds": 7,
         }
         while len(get(client, "members")["members"]) < 3:
-            pass
+            time.sleep(0.01)
         assert [entry["peer"] for entry in get(client, "members", limit=2)["members"]] == [peer(0), peer(1)]
         assert get(client, "members", limit=2)["next"] == peer(1)
         assert len(get(client, "series")["points"]) == 7
@@ -132,7 +133,7 @@ def test_a_round_and_a_peer_have_pages_of_their_own(here: Site) -> None:
     )
     with here.client() as client:
         while get(client, "snapshot")["view"]["totals"]["refused"] != 1:
-            pass
+            time.sleep(0.01)
         assert get(client, "rounds/1")["outcome"] == "decided"
         assert get(client, "rounds/2")["outcome"] == "running"
         assert client.get("/api/v1/rounds/99").status_code == 404
@@ -271,7 +272,7 @@ def test_while_the_database_is_gone_the_present_is_shown_with_a_banner(
     with here.client() as client:
         here.service.take(next(iter(one_round(2)))).result(30)
         while not get(client, "health")["trouble"] or get(client, "snapshot")["view"]["tip"]["round"] != 1:
-            pass
+            time.sleep(0.01)
         verdict = get(client, "verdict")
         assert [alert["name"] for alert in verdict["alerts"]].count("database") == 1
         answer = client.get("/api/v1/rounds")
