@@ -142,7 +142,8 @@ class RolloutWorker:
         self._room = Room(terms.turns, terms.sampling.max_tokens, terms.context)
         self._works: dict[tuple[PeerId, int], asyncio.Task[None]] = {}
         self._freed = asyncio.Event()
-        self._given: dict[PeerId, int] = {}  # when each trainer gave work last, by the turn
+        self._given: dict[PeerId, int] = {}  # by turns: when each trainer gave work last
+        self._silent: set[PeerId] = set()
         self._turn = 0
         self._version = version
         self._updated = asyncio.Condition()
@@ -227,16 +228,24 @@ class RolloutWorker:
                         await self._freed.wait()
 
     async def _ask_all(self) -> float | None:
-        """Take work of whoever gave none for longest; None when there was some, else how many seconds to wait."""
+        """Take work of whoever gave none for longest; None when there was some, else how many seconds to wait.
+
+        Who does not answer comes last the next time, so that it delays nobody else's work.
+        """
         waits: list[float] = []
-        trainers = sorted(self._trainers(), key=lambda trainer: (self._given.get(trainer, 0), trainer))
+        trainers = sorted(
+            self._trainers(),
+            key=lambda trainer: (trainer in self._silent, self._given.get(trainer, 0), trainer),
+        )
         for trainer in trainers:
             holding = tuple(counter for peer, counter in self._works if peer == trainer)
             try:
                 lease = await self._endpoint.request(trainer, AskWork(holding=holding))
             except NodeError as error:
+                self._silent.add(trainer)
                 self._say("waiting", "trainer", f"{trainer} does not answer: {error.sentence}")
                 continue
+            self._silent.discard(trainer)
             if lease.counter >= 0:
                 self._turn += 1
                 self._given[trainer] = self._turn
