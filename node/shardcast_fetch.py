@@ -92,7 +92,7 @@ def _report_brought(brought: "Brought", as_json: bool) -> None:
         print(
             json.dumps({
                 "file": str(brought.file.path), "version": brought.version, "serial": brought.serial,
-                "blake3": brought.file.digest.hex(), "bytes": brought.bytes, "way": way,
+                "file_digest": brought.file.digest.hex(), "bytes": brought.bytes, "way": way,
                 "refused": [{"code": str(e.code), "reason": e.sentence} for e in brought.refused],
             })
         )  # fmt: skip

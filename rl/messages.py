@@ -19,7 +19,7 @@ class Policy:
 
     Attributes:
         version: Rounds behind it.
-        weights: BLAKE3 of its safetensors file (32 bytes).
+        weights: The file digest of its safetensors file (32 bytes), as shardcast computes it.
         beacon: From which the seeds of work for this version follow (32 bytes).
         size: Bytes of the file.
     """

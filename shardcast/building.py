@@ -10,6 +10,7 @@ from blake3 import blake3
 from protocol.errors import Code, NodeError
 from protocol.files import read_exactly
 from shardcast import limits
+from shardcast.digest import FileDigest, are_pieces
 from shardcast.header import Decoded, Header, bad
 from shardcast.manifest import Manifest, ManifestWriter
 from shardcast.names import check_name
@@ -50,13 +51,14 @@ def build_manifest(
                 header, encoding=decoded.encoding, result_size=decoded.size, parent=decoded.parent
             )
         writer = ManifestWriter(header)
-        whole = blake3()
+        whole = FileDigest() if decoded is None and not are_pieces(sizes) else None
         for piece in _pieces(source, sizes):
             writer.append(len(piece), blake3(piece).digest())
-            whole.update(piece)
+            if whole is not None:
+                whole.update(piece)
     except OSError as error:
         raise NodeError(Code.STO_CORRUPT, f"{source!s} cannot be read: {error.strerror}.") from error
-    writer.close(whole.digest(), decoded.digest if decoded is not None else None)
+    writer.close(decoded.digest if decoded is not None else whole.digest() if whole is not None else None)
     return writer.manifest()
 
 

@@ -192,7 +192,7 @@ class _Attempt:
                 late = ": no holder sent anything for too long" if drawing.starved else ""
                 return NodeError(Code.SHC_NO_HOLDER, f"{what}{late}.")
             try:
-                right = await asyncio.to_thread(part.finish, plan.content_digest, expect.verify)
+                right = await asyncio.to_thread(part.finish, plan.whole, expect.verify)
             except NodeError as error:
                 if error.code is not Code.SHC_MANIFEST:
                     raise

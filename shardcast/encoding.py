@@ -23,7 +23,7 @@ class Held:
 
     Attributes:
         path: Where it lies.
-        digest: Its BLAKE3.
+        digest: Its file digest.
     """
 
     path: Path

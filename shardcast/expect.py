@@ -10,7 +10,7 @@ from protocol.identity import Verifier
 from protocol.units import PeerId
 from shardcast import limits
 from shardcast.header import Header
-from shardcast.manifest import Manifest, Shard
+from shardcast.manifest import Manifest, Shard, said_by_shards
 from shardcast.names import check_name
 
 
@@ -142,17 +142,20 @@ class Plan:
         name: Of the object.
         shards: Each with place, size and hash.
         size: Bytes in all.
-        content_digest: BLAKE3 of the whole, if known.
+        whole: Digest of the file, where it is one that its shards do not say.
         manifest_digest: Names the very object to its holders; empty if no manifest is known.
     """
 
     name: str
     shards: tuple[Shard, ...]
     size: int
-    content_digest: bytes | None
+    whole: bytes | None
     manifest_digest: bytes
 
     @staticmethod
     def of(manifest: Manifest) -> "Plan":
         """The plan that a closed manifest describes."""
-        return Plan(manifest.name, manifest.shards, manifest.size, manifest.content_digest, manifest.digest)
+        raw = manifest.header.encoding == "raw"
+        said = said_by_shards(manifest.header, manifest.shards)
+        whole = manifest.result_digest if raw and said is None else None
+        return Plan(manifest.name, manifest.shards, manifest.size, whole, manifest.digest)

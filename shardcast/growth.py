@@ -61,7 +61,7 @@ class GrowingManifest:
 
     @property
     def result_digest(self) -> bytes | None:
-        """BLAKE3 of the file that the object decodes to, once it is closed."""
+        """Digest of the file that the object is or decodes to, once it is closed."""
         return self._writer.result_digest if self._writer is not None and self.closed else None
 
     @property
@@ -142,10 +142,10 @@ class GrowingManifest:
         assert self._writer is not None
         self._writer.append(size, digest)
 
-    def close(self, content: bytes, result: bytes | None, signer: Signer) -> None:
-        """Say that this is all, and sign it."""
+    def close(self, result: bytes | None, signer: Signer) -> None:
+        """Say that this is all, and sign it; see :meth:`ManifestWriter.close`."""
         assert self._writer is not None
-        self._writer.close(content, result)
+        self._writer.close(result)
         self.sign(signer)
 
     def sign(self, signer: Signer) -> None:

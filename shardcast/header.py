@@ -11,7 +11,7 @@ from shardcast import limits
 from shardcast.names import check_name, check_version
 from shardcast.tensors import TensorIndex, index_fields, index_from_fields
 
-SCHEMA = 1
+SCHEMA = 2
 NOBODY = PeerId("")
 HEX32 = re.compile(r"[0-9a-f]{64}")
 HEX_SIGNATURE = re.compile(r"(?:[0-9a-f]{2}){1,255}")
@@ -28,7 +28,7 @@ class Header:
         shard_size: Bytes of its largest shard; 0 only for an empty object.
         encoding: How content was encoded: "raw" or one of `shardcast.encoding.ENCODINGS`.
         result_size: Bytes of the file that content decodes to; the same as `size` where it is raw.
-        parent: BLAKE3 of the file that is needed for decoding, if one is.
+        parent: Digest of the file that is needed for decoding, if one is.
         tensors: Where each tensor lies in the decoded file, if it is a safetensors file and that was said.
         author: Who publishes it and signs as it grows; empty where only the digest counts.
         serial: Its place in the order of its author's versions of this name; 0 where there is no order.
@@ -58,8 +58,8 @@ class Decoded:
     Attributes:
         encoding: How content was encoded.
         size: Bytes of the file.
-        digest: Its BLAKE3.
-        parent: BLAKE3 of the file that is needed for decoding, if one is.
+        digest: Its file digest.
+        parent: Digest of the file that is needed for decoding, if one is.
     """
 
     encoding: str

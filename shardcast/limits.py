@@ -11,8 +11,11 @@ MAX_VERSION = 64
 """Characters of a version label."""
 MAX_OBJECT = 1 << 44
 """Bytes of one object (16 TiB)."""
-DEFAULT_SHARD = 8 * MIB
-"""Bytes of a shard when its publisher names no other size: large enough for one request, small enough to refetch."""
+PIECE = 8 * MIB
+"""Bytes of a file whose hash goes into the file's digest; fixed by the format."""
+DEFAULT_SHARD = PIECE
+"""Bytes of a shard when its publisher names no other size: large enough for one request, small enough to refetch, and
+hashed once for the shard's address and the file's digest."""
 MAX_SHARD = 64 * MIB
 """Bytes of one shard; a client holds one shard per holder in memory."""
 MAX_SHARDS = 1 << 20

@@ -2,12 +2,12 @@
 
 A manifest is text, one canonical JSON object a line (keys sorted, no spaces, ASCII), each line ended by a newline::
 
-    {"encoding":"raw","name":"ckpt/8","record":"header","schema":1,"shard_size":4194304,"size":5000000,"version":"8"}
+    {"encoding":"raw","name":"ckpt/8","record":"header","schema":2,"shard_size":4194304,"size":5000000,"version":"8"}
     {"blake3":"…","index":0,"record":"shard","size":4194304}
     {"blake3":"…","index":1,"record":"shard","size":805696}
-    {"blake3":"…","record":"close","shards":2}
+    {"record":"close","result":"…","shards":2}
 
-Header, shards and close are *chained*: ``link_0 = BLAKE3(b"shardcast manifest 1")`` and
+Header, shards and close are *chained*: ``link_0 = BLAKE3(b"shardcast manifest 2")`` and
 ``link_n = BLAKE3(link_(n-1) || line_n)``, line without its newline. The link after the close is the manifest's digest:
 it names the object with every byte of it and says nothing of who published it, so whoever has the same file under the
 same name and version has the same digest. A signature line is *not* chained; it signs the link after the first `after`
@@ -15,9 +15,10 @@ chained lines and may stand anywhere later, so a publisher can sign a header, th
 A header with an ``author`` and a ``serial`` belongs to a series: a higher serial of the same author and name is newer.
 Only a closed manifest describes something that may be loaded. Unknown keys are kept (they are part of the digest);
 unknown encodings are the loader's to refuse.
-An encoded object says in its header how large the file is that it decodes to (``result_size``) and which file it needs
-for that (``parent``, a BLAKE3), and in its close the BLAKE3 of the decoded file (``result``). The header may hold the
-index of a safetensors file (``tensors``).
+The close's ``result`` is the file digest (`shardcast.digest`) of the object where it is raw, else of the file that it
+decodes to. An encoded object says in its header how large that file is (``result_size``) and which file it needs for
+that (``parent``, a file digest). The header may hold the index of a safetensors file (``tensors``). A raw object whose
+shards are the pieces of its digest is refused if its close says anything else than they do.
 
 `shardcast.building` makes one of a file. This file does no IO.
 """
@@ -31,6 +32,7 @@ from blake3 import blake3
 from protocol.identity import Signer, Verifier
 from protocol.units import PeerId
 from shardcast import limits
+from shardcast.digest import are_pieces, digest_of_pieces
 from shardcast.header import (
     HEX32,
     HEX_SIGNATURE,
@@ -45,8 +47,8 @@ from shardcast.header import (
     read_header_fields,
 )
 
-_ORIGIN = blake3(b"shardcast manifest 1").digest()
-_SIGNED = b"shardcast manifest signature 1\0"
+_ORIGIN = blake3(b"shardcast manifest 2").digest()
+_SIGNED = b"shardcast manifest signature 2\0"
 _SHARD_LINE = re.compile(
     rb'\{"blake3":"([0-9a-f]{64})","index":(0|[1-9][0-9]{0,8}),"record":"shard","size":([1-9][0-9]{0,9})\}'
 )
@@ -78,8 +80,7 @@ class Manifest:
     Attributes:
         header: Name, version and sizes.
         shards: Every shard so far, in order.
-        content_digest: BLAKE3 of the whole object; None while the manifest is not closed.
-        result_digest: BLAKE3 of the file it decodes to, the same where content is raw.
+        result_digest: Digest of the file that it is or decodes to; None while the manifest is not closed.
         signatures: As they stand in the text, unverified.
         raw: The text itself, which is what travels and is stored.
         links: The link after each chained line.
@@ -87,7 +88,6 @@ class Manifest:
 
     header: Header
     shards: tuple[Shard, ...]
-    content_digest: bytes | None
     result_digest: bytes | None
     signatures: tuple[Signature, ...]
     raw: bytes = field(repr=False)
@@ -106,7 +106,7 @@ class Manifest:
     @property
     def closed(self) -> bool:
         """Whether the close is there; what is not closed is never loaded."""
-        return self.content_digest is not None
+        return self.result_digest is not None
 
     @property
     def digest(self) -> bytes:
@@ -151,6 +151,13 @@ class Manifest:
         return writer.manifest()
 
 
+def said_by_shards(header: Header, shards: Sequence[Shard]) -> bytes | None:
+    """The digest of a file that all these shards are, from theirs; None unless they are raw and cut as its pieces."""
+    if header.encoding != "raw" or not are_pieces([shard.size for shard in shards]):
+        return None
+    return digest_of_pieces(header.size, (shard.digest for shard in shards))
+
+
 class ManifestWriter:
     """Grows a manifest line by line, as its publisher or as whoever reads it; checks every rule on the way.
 
@@ -163,7 +170,6 @@ class ManifestWriter:
         self.header = header
         self._shards: list[Shard] = []
         self._signatures: list[Signature] = []
-        self._content: bytes | None = None
         self._result: bytes | None = None
         self._lines: list[bytes] = []
         self._links: list[bytes] = []
@@ -173,7 +179,7 @@ class ManifestWriter:
     @property
     def closed(self) -> bool:
         """Whether the close was written."""
-        return self._content is not None
+        return self._result is not None
 
     @property
     def shards(self) -> list[Shard]:
@@ -202,13 +208,13 @@ class ManifestWriter:
 
     @property
     def result_digest(self) -> bytes | None:
-        """BLAKE3 of the file that it decodes to, once the close says so."""
+        """Digest of the file that it is or decodes to, once the close says so."""
         return self._result
 
     def append(self, size: int, digest: bytes, *, _line: bytes | None = None) -> None:
         """Add the next shard."""
         index = len(self._shards)
-        if self._content is not None:
+        if self.closed:
             raise bad(0, "a shard follows the close")
         if not 0 < size <= self.header.shard_size or len(digest) != 32:
             raise bad(0, f"shard {index} has {size} bytes; 1 to {self.header.shard_size} are allowed")
@@ -221,25 +227,23 @@ class ManifestWriter:
             or b'{"blake3":"%s","index":%d,"record":"shard","size":%d}' % (digest.hex().encode(), index, size)
         )
 
-    def close(
-        self, content_digest: bytes, result_digest: bytes | None = None, *, _line: bytes | None = None
-    ) -> None:
-        """Say that this is all, and the BLAKE3 of the whole; of what is encoded also that of the decoded file."""
-        if self._content is not None:
+    def close(self, result_digest: bytes | None = None, *, _line: bytes | None = None) -> None:
+        """Say that this is all, and the digest of the file that it is or decodes to.
+
+        It may be left out where the shards say it already.
+        """
+        if self.closed:
             raise bad(0, "it is closed twice")
         if self._offset != self.header.size:
             raise bad(0, f"its shards have {self._offset} bytes, its header says {self.header.size}")
-        if len(content_digest) != 32:
+        said = said_by_shards(self.header, self._shards)
+        digest = result_digest or said
+        if digest is None or len(digest) != 32:
             raise bad(0, "the close has no digest")
-        fields = {"blake3": content_digest.hex(), "record": "close", "shards": len(self._shards)}
-        if self.header.encoding == "raw":
-            if result_digest not in (None, content_digest):
-                raise bad(0, "what is raw decodes to itself")
-        elif result_digest is None or len(result_digest) != 32:
-            raise bad(0, "the close does not say what the content decodes to")
-        else:
-            fields["result"] = result_digest.hex()
-        self._content, self._result = content_digest, result_digest or content_digest
+        if said not in (None, digest):
+            raise bad(0, "the close names another digest than its shards have")
+        self._result = digest
+        fields = {"record": "close", "result": digest.hex(), "shards": len(self._shards)}
         self._chain(_line or canonical(fields))
 
     def attach(self, signature: Signature, line: bytes) -> None:
@@ -254,7 +258,6 @@ class ManifestWriter:
         return Manifest(
             self.header,
             tuple(self._shards),
-            self._content,
             self._result,
             tuple(self._signatures),
             b"".join(line + b"\n" for line in self._lines),
@@ -325,8 +328,7 @@ def read_line(writer: ManifestWriter, line: bytes, number: int) -> None:
         case "close":
             if number_in(fields, "shards", number) != len(writer._shards):
                 raise bad(number, "the close counts another number of shards")
-            result = hex_in(fields, "result", HEX32, number) if "result" in fields else None
-            writer.close(hex_in(fields, "blake3", HEX32, number), result, _line=line)
+            writer.close(hex_in(fields, "result", HEX32, number), _line=line)
         case "signature":
             peer = fields.get("peer")
             if not isinstance(peer, str):

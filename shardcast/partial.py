@@ -18,6 +18,7 @@ from blake3 import blake3
 from protocol.errors import Code, NodeError
 from protocol.files import read_exactly, storage_error, sync_folder
 from shardcast import limits
+from shardcast.digest import file_digest
 from shardcast.expect import Plan
 from shardcast.manifest import Shard
 
@@ -92,18 +93,18 @@ class PartFile:
         """Check the whole and give it its name; false, and the part kept, if `verify` refuses it.
 
         Args:
-            expected: BLAKE3 of the whole, where it is to be computed once more.
+            expected: Digest of the file, where its shards do not say it.
             verify: Looks at the file before it gets its name.
             durable: Whether it waits for the disk, so that the file outlives a loss of power.
 
         Raises:
-            NodeError: SHC_MANIFEST, when every shard is right and the whole is not what the manifest's close says.
+            NodeError: SHC_MANIFEST, when every shard is right and the file is not what the close says.
         """
         try:
-            if expected is not None and blake3(max_threads=1).update_mmap(self.path).digest() != expected:
+            if expected is not None and file_digest(self.path) != expected:
                 raise NodeError(
                     Code.SHC_MANIFEST,
-                    f"The shards of {self.into.name} do not make the whole its manifest names.",
+                    f"The shards of {self.into.name} are right, but not the file that its manifest names.",
                 )
             if verify is not None and not verify(self.path):
                 return False

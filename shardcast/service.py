@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 
 from protocol.errors import Code, NodeError
 from protocol.rpc import Context, Endpoint
@@ -51,8 +52,9 @@ class Service:
                             f"{message.name} has no byte {want.offset} in a shard {want.index}.",
                         )
                 for want in message.wanted:
-                    async for frame in self._frames(reading, want.index, want.offset):
-                        yield frame
+                    async with aclosing(self._frames(reading, want.index, want.offset)) as frames:
+                        async for frame in frames:
+                            yield frame
 
     async def on_ask_list(self, message: AskList, context: Context) -> Listing:
         """Say what is served."""
@@ -67,7 +69,7 @@ class Service:
             )
         return Listing(objects=tuple(listed), more=len(names) > len(listed))
 
-    async def _frames(self, reading: Reading, index: int, start: int) -> AsyncIterator[Frame]:
+    async def _frames(self, reading: Reading, index: int, start: int) -> AsyncGenerator[Frame, None]:
         size = reading.manifest.shards[index].size
         for offset in range(start, size, limits.FRAME):
             try:

@@ -2,14 +2,14 @@
 
 All numbers are little-endian. ::
 
-    8 bytes   "shcast", 0, 1
+    8 bytes   "shcast", 0, 2
     8         bytes of the decoded file
     8         bytes of the parent, 0 without one
-    32        BLAKE3 of the parent, zeros without one
+    32        digest of the parent, zeros without one
     4         segments
     17 each   8 length in the decoded file, 8 where it begins in the parent (2^64 - 1: nowhere), 1 width of an element
               the blocks
-    32        BLAKE3 of the decoded file
+    32        digest of the decoded file
 
 Segments follow one another without a hole and cover the decoded file. Each is cut into blocks of 2 MiB, the last one
 shorter; a block is one byte of mode, four of payload length, and the payload (`shardcast.blocks`). A reader needs to
@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from blake3 import blake3
 
 from shardcast import limits
 from shardcast.blocks import (
@@ -38,10 +37,11 @@ from shardcast.blocks import (
     decode_block,
     encode_block,
 )
+from shardcast.digest import FileDigest
 from shardcast.ranges import Ranges
 from shardcast.tensors import TensorIndex, header_size, read_index
 
-MAGIC = b"shcast\x00\x01"
+MAGIC = b"shcast\x00\x02"
 _HEAD = struct.Struct("<8sQQ32sI")
 _SEGMENT = struct.Struct("<QQB")
 _BLOCK = struct.Struct("<BI")
@@ -54,7 +54,7 @@ class Parent:
     """The file that a delta is made or read against.
 
     Attributes:
-        digest: Its BLAKE3.
+        digest: Its file digest.
         ranges: Its bytes.
     """
 
@@ -83,7 +83,7 @@ def index_of(ranges: Ranges) -> TensorIndex:
 
 
 def encode(new: Ranges, parent: Parent | None = None) -> Iterator[bytes]:
-    """Encode a safetensors file; the last 32 bytes are its BLAKE3.
+    """Encode a safetensors file; the last 32 bytes are its digest.
 
     Reads `new` once, front to back, so it may still be growing; of `parent` what corresponds. Any thread, blocking.
 
@@ -95,7 +95,7 @@ def encode(new: Ranges, parent: Parent | None = None) -> Iterator[bytes]:
     head = [_HEAD.pack(MAGIC, new.size, size, digest, len(segments))]
     head += [_SEGMENT.pack(s.length, _NOWHERE if s.parent is None else s.parent, s.width) for s in segments]
     yield b"".join(head)
-    zstd, whole = Compressor(), blake3()
+    zstd, whole = Compressor(), FileDigest()
     for at, size, segment, start in _blocks(segments):
         data = new.read(at, size)
         whole.update(data)
@@ -110,20 +110,20 @@ def decode(
 ) -> Iterator[bytes]:
     """Decode a stream into the pieces of the file, front to back. Any thread, blocking.
 
-    What is yielded is believed only when the iterator has ended: then the pieces together have the BLAKE3 that the
+    What is yielded is believed only when the iterator has ended: then the pieces together have the digest that the
     stream names, which is `digest` if that is given.
 
     Args:
         read: Up to so many next bytes of the stream, fewer only at its end.
         parent: What it is to be decoded against, if anything.
         size: Bytes that the decoded file has, as someone says who is believed.
-        digest: Its BLAKE3, likewise.
+        digest: Its digest, likewise.
 
     Raises:
         NodeError: SHC_ENCODING; what `read` and the parent's `read` raise.
     """
     segments = _read_head(read, parent, size)
-    sections, whole = Sections(), blake3()
+    sections, whole = Sections(), FileDigest()
     for _, length, segment, start in _blocks(segments):
         mode, payload_size = _BLOCK.unpack(_exactly(read, _BLOCK.size))
         if mode >= MODES or payload_size > MAX_PAYLOAD:

@@ -13,8 +13,8 @@ class Offer:
     Attributes:
         name: What it is called.
         size: Bytes that travel.
-        result: BLAKE3 of the file that it is, or decodes to.
-        parent: BLAKE3 of the file that decoding takes, if it takes one.
+        result: Digest of the file that it is, or decodes to.
+        parent: Digest of the file that decoding takes, if it takes one.
     """
 
     name: str

@@ -244,8 +244,9 @@ class Holding:
             raise NodeError(
                 Code.NET_TIMEOUT, f"Attempt {message.attempt} of round {message.round} does not run here."
             )
-        async for frame in reduction.serve(message.chunks, wait=message.wait):
-            yield frame
+        async with aclosing(reduction.serve(message.chunks, wait=message.wait)) as frames:
+            async for frame in frames:
+                yield frame
 
     async def on_pull_signed(self, message: PullSigned, context: Context) -> AsyncIterator[Frame]:
         """Stream reduced chunks on a basis with their signatures; skip what is not here."""

@@ -6,7 +6,7 @@ leader may end with chunks missing: the value names every chunk by hash, and nam
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
@@ -351,7 +351,7 @@ class Reduction:
 
     # ---- serving
 
-    async def serve(self, chunks: tuple[int, ...], *, wait: bool) -> AsyncIterator[Frame]:
+    async def serve(self, chunks: tuple[int, ...], *, wait: bool) -> AsyncGenerator[Frame, None]:
         """Reduced frames in the order asked; waits for those still being reduced, or skips them.
 
         Raises:

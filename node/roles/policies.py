@@ -53,7 +53,7 @@ class Known:
 
     Attributes:
         version: Rounds behind it.
-        weights: BLAKE3 of its file.
+        weights: Digest of its file.
         beacon: From which seeds follow.
         ways: Where it is to be had, one for each trainer that told of it.
     """

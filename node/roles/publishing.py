@@ -13,7 +13,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from blake3 import blake3
 
 from diloco.layout import Layout
 from diloco.member.setting import Emit
@@ -26,6 +25,7 @@ from protocol.identity import Identity
 from protocol.rpc import Context
 from protocol.units import Digest
 from rl.messages import AskPolicies, Policies, Policy
+from shardcast.digest import file_digest
 from shardcast.http.origin import Origin
 from shardcast.http.versions import Publisher
 
@@ -40,7 +40,7 @@ class Made:
 
     Attributes:
         version: Rounds behind it.
-        weights: BLAKE3 of its file.
+        weights: Digest of its file.
         beacon: Of the value that certified it.
         size: Bytes of the file.
     """
@@ -163,7 +163,7 @@ class PolicyPublisher:
                 write_weights, path, self._layout, params, "F32" if self._dtype == "fp32" else "BF16"
             )
             data = await asyncio.to_thread(path.read_bytes)
-            made = Made(version, Digest(blake3(data).digest()), beacon, len(data))
+            made = Made(version, Digest(file_digest(data)), beacon, len(data))
             note = {
                 "version": version, "weights": made.weights.hex(), "beacon": beacon.hex(), "size": made.size,
             }  # fmt: skip

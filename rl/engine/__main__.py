@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
         "--template", choices=("plain", "chatml"), default="plain", help="how messages are laid out"
     )
     made.add_argument("--name", help="what the model is called; by default the folder's or file's name")
-    made.add_argument("--digest", help="BLAKE3 that the weights' file must have")
+    made.add_argument("--digest", help="digest that the weights' file must have")
     made.add_argument("--version", type=int, default=0, help="the policy version of these weights")
     made.add_argument("--kind", choices=("float32", "bfloat16"), default="float32", help="what to compute in")
     made.add_argument("--device", default="cpu", help="where to compute")

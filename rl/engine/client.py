@@ -194,7 +194,7 @@ async def start_engine(
         weights: A safetensors file.
         version: Policy version of the weights.
         folder: Takes its configuration, its secret and its log.
-        digest: BLAKE3 of the file, where it is known.
+        digest: The file digest, where it is known.
         kind: What to compute in.
         threads: torch's threads.
         limits: What it takes on.

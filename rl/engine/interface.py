@@ -112,7 +112,7 @@ class Engine(Protocol):
         Args:
             version: Above the present one.
             weights: A safetensors file with the model's tensors.
-            digest: BLAKE3 of the file.
+            digest: The file digest.
 
         Returns:
             Processor seconds that it took.

@@ -15,6 +15,7 @@ from torch.nn.functional import linear, silu
 from protocol.errors import Code, NodeError
 from protocol.units import Digest
 from rl.engine.shape import Shape
+from shardcast.digest import file_digest
 from shardcast.tensors import TensorInfo, header_size, read_index
 
 Kind: TypeAlias = Literal["float32", "bfloat16"]
@@ -185,7 +186,7 @@ def from_file(
         path: The file.
         shape: What it must hold, nothing more and nothing less.
         kind: What to compute in.
-        digest: BLAKE3 of the file, where it is known.
+        digest: The file digest, where it is known.
         device: Where to compute.
 
     Raises:
@@ -193,10 +194,12 @@ def from_file(
     """
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            if digest is not None and blake3(max_threads=blake3.AUTO).update(mapped).digest() != digest:
-                raise NodeError(Code.RL_WEIGHTS, f"{path.name} is not the file whose digest was announced.")
             data = memoryview(mapped)
             try:
+                if digest is not None and file_digest(data, max_threads=blake3.AUTO) != digest:
+                    raise NodeError(
+                        Code.RL_WEIGHTS, f"{path.name} is not the file whose digest was announced."
+                    )
                 places = _places(data, dict(shape.named_shapes()))
                 return assemble(shape, lambda name: _tensor(data, places[name]), kind, device)
             finally:

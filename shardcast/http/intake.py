@@ -117,8 +117,9 @@ class Intake:
             part = await asyncio.to_thread(PartFile, self._into, header.size)
             try:
                 await self._draw(part, header.size, follow)
+                whole = Plan.of(self.growing.manifest()).whole
                 if not await asyncio.to_thread(
-                    part.finish, None, self._expect.verify, durable=self._manner.durable
+                    part.finish, whole, self._expect.verify, durable=self._manner.durable
                 ):
                     raise NodeError(Code.SHC_MANIFEST, f"What is offered as {self._name} is not it.")
             finally:

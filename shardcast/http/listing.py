@@ -28,10 +28,10 @@ class Entry:
         author: Who publishes it.
         size: Bytes of the object.
         encoding: How it is encoded.
-        parent: BLAKE3 of the file it needs for decoding, in hexadecimal; empty for none.
+        parent: Digest of the file it needs for decoding, in hexadecimal; empty for none.
         closed: Whether the server has its close.
         result_size: Bytes that it decodes to.
-        result: BLAKE3 of what it decodes to, in hexadecimal; empty before the close.
+        result: Digest of what it is or decodes to, in hexadecimal; empty before the close.
     """
 
     identifier: str
@@ -67,7 +67,7 @@ def write_listing(cursor: str, entries: Iterable[Entry], peers: Sequence[str] = 
         for e in entries
     ]  # fmt: skip
     return json.dumps(
-        {"cursor": cursor, "peers": peers, "schema": 1, "versions": versions}, sort_keys=True
+        {"cursor": cursor, "peers": peers, "schema": 2, "versions": versions}, sort_keys=True
     ).encode()
 
 

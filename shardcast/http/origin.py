@@ -23,6 +23,7 @@ from protocol.files import lock_folder, storage_error, write_whole
 from protocol.identity import Signer
 from protocol.units import PeerId
 from shardcast import limits
+from shardcast.digest import FileDigest
 from shardcast.growth import GrowingManifest
 from shardcast.header import Decoded, Header
 from shardcast.http.catalogue import Catalogue, Held, held_on_disk, stamp_of
@@ -50,7 +51,7 @@ class Published:
         version: Its label.
         serial: Its place in the order of versions.
         digest: Of its manifest.
-        content: BLAKE3 of the whole object.
+        result: Digest of the file that it is or decodes to.
     """
 
     identifier: str
@@ -58,7 +59,7 @@ class Published:
     version: str
     serial: int
     digest: bytes
-    content: bytes
+    result: bytes
 
 
 class Publication:
@@ -208,9 +209,9 @@ class Origin:
 
     async def _hash(self, held: Held, hashing: "_Hashing", path: Path) -> Published:
         try:
-            content = await hashing.run()
-            digest = held.growing.digest
-            assert digest is not None
+            await hashing.run()
+            digest, result = held.growing.digest, held.growing.result_digest
+            assert digest is not None and result is not None
             self._stamps[held.identifier] = stamp_of(held.file)
             held.whole = True
             await asyncio.to_thread(self._remember, held, path.resolve())
@@ -219,7 +220,7 @@ class Origin:
             raise
         self.catalogue.changed()
         entry = held.entry
-        return Published(held.identifier, entry.name, entry.version, entry.serial, digest, content)
+        return Published(held.identifier, entry.name, entry.version, entry.serial, digest, result)
 
     async def _check(self, held: Held, index: int) -> bool:
         """A published file that somebody wrote to is served no more."""
@@ -282,21 +283,21 @@ class _Hashing:
         self._ended = False
         self._ready: list[tuple[int, bytes]] = []  # hashed, not in the manifest yet
 
-    async def run(self) -> bytes:
-        """Hash to the end and close; returns the BLAKE3 of the whole."""
+    async def run(self) -> None:
+        """Hash to the end and close."""
         try:
-            content = await self._loop.run_in_executor(THREADS, self._hash)
+            result = await self._loop.run_in_executor(THREADS, self._hash)
         finally:
             self._ended = True
-        result = self._decoded.digest if self._decoded else None
-        self._held.growing.close(content, result, self._signer)
+        self._held.growing.close(self._decoded.digest if self._decoded else result, self._signer)
         self._held.changed()
-        return content
 
-    def _hash(self) -> bytes:
+    def _hash(self) -> bytes | None:
+        """The digest of the file, where its shards do not say it."""
         header = self._held.growing.header
         assert header is not None
-        whole = blake3()
+        pieces = header.shard_size == limits.PIECE or header.size <= min(header.shard_size, limits.PIECE)
+        whole = FileDigest() if self._decoded is None and not pieces else None
         buffer = memoryview(bytearray(min(_READ, header.shard_size)))
         began = signed = time.monotonic()
         at = 0
@@ -307,14 +308,15 @@ class _Hashing:
                 piece = buffer[: min(_READ, at + size - start)]
                 self._read(piece, start)
                 shard.update(piece)
-                whole.update(piece)
+                if whole is not None:
+                    whole.update(piece)
             self._ready.append((size, shard.digest()))
             at += size
             now = time.monotonic()
             if now - signed >= max(_SIGN_FIRST, (now - began) / 100) or at in (size, header.size):
                 self._hand_over()
                 signed = now
-        return whole.digest()
+        return whole.digest() if whole is not None else None
 
     def _read(self, piece: memoryview, at: int) -> None:
         """Fill a buffer from the file, and wait for bytes that are not written yet."""

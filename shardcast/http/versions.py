@@ -91,7 +91,7 @@ class Publisher:
         if index is None:
             ranges.close()
         else:
-            self._before = Parent(done[0].content, ranges)
+            self._before = Parent(done[0].result, ranges)
             self._open = ranges
         return done
 
@@ -154,7 +154,7 @@ class Brought:
     Attributes:
         version: Its label.
         serial: The place of its newest form in the order of versions.
-        file: Where it lies, and its BLAKE3.
+        file: Where it lies, and its digest.
         way: What was fetched for it, in order; nothing if it was there.
         bytes: That came over the network.
         refused: Why cheaper ways were left.
@@ -169,7 +169,7 @@ class Brought:
 
 
 class Library:
-    """The versions of one model on this disk, each a file that is named by its BLAKE3.
+    """The versions of one model on this disk, each a file that is named by its digest.
 
     Args:
         folder: Where they lie. What is there already is used.
@@ -308,7 +308,7 @@ class _Version:
 
     Attributes:
         label: Its version label.
-        result: BLAKE3 of the file.
+        result: Digest of the file.
         oldest: The first serial of its forms.
         serial: The last one.
         forms: Entries by identifier.

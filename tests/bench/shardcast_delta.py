@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from blake3 import blake3
 from safetensors.torch import load_file, save_file
 
+from shardcast.digest import file_digest
 from shardcast.encoding import Held, decode_file, encode_file
 from shardcast.header import Decoded
 from shardcast.ranges import FileRanges
@@ -133,7 +133,7 @@ def _share(before: Path, now: Path) -> float:
 
 def _published(weights: Weights, path: Path) -> Held:
     save_file({key: tensor.detach().bfloat16().contiguous() for key, tensor in weights.items()}, path)
-    return Held(path, blake3(path.read_bytes()).digest())
+    return Held(path, file_digest(path))
 
 
 def _encode(new: Path, into: Path, parent: Held | None) -> Decoded:

@@ -8,11 +8,18 @@ from blake3 import blake3
 BLOCK = 2 * 1024 * 1024
 
 
+def file_digest(file: bytes) -> bytes:
+    """Of a file in pieces of 8 MiB."""
+    pieces = [blake3(file[at : at + 2**23]).digest() for at in range(0, len(file), 2**23)]
+    start = blake3(b"shardcast file 1").digest() + struct.pack("<Q", len(file))
+    return blake3(start + b"".join(pieces)).digest()
+
+
 def decode(stream: bytes, parent: bytes = b"", block: int = BLOCK) -> bytes:
     """The file that a stream stands for."""
     magic, size, parent_size, parent_digest, count = struct.unpack_from("<8sQQ32sI", stream)
-    assert magic == b"shcast\x00\x01" and parent_size == len(parent)
-    assert parent_digest == (blake3(parent).digest() if parent else bytes(32))
+    assert magic == b"shcast\x00\x02" and parent_size == len(parent)
+    assert parent_digest == (file_digest(parent) if parent else bytes(32))
     at, segments, out = 60, [], bytearray()
     for _ in range(count):
         segments.append(struct.unpack_from("<QQB", stream, at))
@@ -25,7 +32,7 @@ def decode(stream: bytes, parent: bytes = b"", block: int = BLOCK) -> bytes:
             before = parent[begin + start : begin + start + here] if begin != 2**64 - 1 else b""
             out += _block(mode, stream[at : at + payload], here, width, before)
             at += payload
-    assert stream[at:] == blake3(out).digest() and len(out) == size
+    assert stream[at:] == file_digest(out) and len(out) == size
     return bytes(out)
 
 

@@ -55,7 +55,7 @@ def test_a_manifest_that_is_as_expected_becomes_the_plan() -> None:
         max_bytes=200,
     )
     plan = expect.judge("a", MANIFEST.raw)
-    assert plan.shards == MANIFEST.shards and plan.content_digest == MANIFEST.content_digest
+    assert plan.shards == MANIFEST.shards and plan.whole == MANIFEST.result_digest
 
 
 def test_hashes_with_sizes_are_a_plan_by_themselves() -> None:

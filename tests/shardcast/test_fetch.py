@@ -6,7 +6,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from blake3 import blake3
 
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
@@ -14,6 +13,7 @@ from protocol.rpc import Context
 from shardcast import limits
 from shardcast.building import build_manifest
 from shardcast.client import FetchReport, fetch
+from shardcast.digest import file_digest
 from shardcast.draw import Progress
 from shardcast.expect import Expect
 from shardcast.manifest import Manifest
@@ -491,6 +491,22 @@ async def test_a_forged_manifest_is_refused_and_its_holder_named(swarm: MakeSwar
     assert into.read_bytes() == CONTENT and named == {group.peers[0]: Code.SHC_MANIFEST}
 
 
+async def test_an_object_that_is_not_the_file_its_close_names_is_refused(
+    swarm: MakeSwarm, into: Path
+) -> None:
+    group = await swarm(1)
+    publisher = Identity.ephemeral()
+    lines = build_manifest(CONTENT, NAME, 64 * KIB, version="7").raw.splitlines(keepends=True)
+    forged = lines[-1].replace(file_digest(CONTENT).hex().encode(), b"0" * 64)
+    path = group.folder / "object"
+    path.write_bytes(CONTENT)
+    manifest = Manifest.parse(b"".join([*lines[:-1], forged])).signed(publisher)
+    group.holders[0].shelf.add(manifest, path)
+    attach(group.holders[0].endpoint, group.holders[0].shelf)
+    error = await error_of(get(group, into, Expect(publisher=publisher.peer_id, version="7")))
+    assert error.code is Code.SHC_MANIFEST and not into.exists()
+
+
 async def test_a_manifest_of_another_name_is_refused(swarm: MakeSwarm, into: Path) -> None:
     group = await swarm(1)
     bend(group.holders[0], build_manifest(CONTENT, "ckpt/7", 64 * KIB), lambda _, frames: frames)
@@ -516,8 +532,8 @@ async def test_where_only_the_result_can_be_checked_the_lying_majority_loses(
     for node in group.holders[:2]:
         group.give(node, bytes(lie), 64 * KIB)
     group.give(group.holders[2], CONTENT, 64 * KIB)
-    right = blake3(CONTENT).digest()
-    report = await get(group, into, Expect(verify=lambda path: blake3(path.read_bytes()).digest() == right))
+    right = file_digest(CONTENT)
+    report = await get(group, into, Expect(verify=lambda path: file_digest(path) == right))
     assert into.read_bytes() == CONTENT
     assert {r.peer for r in report.refused if r.lied} == set(group.peers[:2])
     assert sum(report.per_holder.values()) == len(CONTENT) + 64 * KIB, (

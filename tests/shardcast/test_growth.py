@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
 from shardcast import limits
+from shardcast.digest import file_digest
 from shardcast.growth import GrowingManifest
 from shardcast.header import Header
 from shardcast.manifest import Manifest
@@ -26,7 +27,7 @@ def grown(shards: int, every: int = 1, *, close: bool = True) -> GrowingManifest
         if (index + 1) % every == 0:
             growing.sign(AUTHOR)
     if close:
-        growing.close(blake3(bytes(range(shards))).digest(), None, AUTHOR)
+        growing.close(file_digest(bytes(range(shards))), AUTHOR)
     return growing
 
 

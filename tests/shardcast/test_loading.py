@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from blake3 import blake3
 from safetensors.torch import load as load_all
 from safetensors.torch import save
 
@@ -17,6 +16,7 @@ import shardcast
 from protocol.errors import Code, NodeError
 from protocol.units import PeerId
 from shardcast.building import build_manifest
+from shardcast.digest import file_digest
 from shardcast.encoding import ENCODINGS, Held, encode_file
 from shardcast.expect import Expect
 from shardcast.header import Header
@@ -50,7 +50,7 @@ def encoded(folder: Path, content: bytes, parent: bytes | None = None) -> tuple[
     held = None
     if parent is not None:
         (folder / "parent").write_bytes(parent)
-        held = Held(folder / "parent", blake3(parent).digest())
+        held = Held(folder / "parent", file_digest(parent))
     with FileRanges(folder / "new") as ranges:
         before = Parent(held.digest, MemoryRanges(parent)) if held and parent else None
         decoded = encode_file(ranges, folder / "object", before)
@@ -278,7 +278,7 @@ def test_the_example_of_the_document_runs(tmp_path: Path) -> None:
     old = save(MODEL | {"norm": torch.zeros(64)})
     (tmp_path / "old").write_bytes(old)
     (tmp_path / "new").write_bytes(FILE)
-    held = Held(tmp_path / "old", blake3(old).digest())
+    held = Held(tmp_path / "old", file_digest(old))
     manifest = example["publish"](tmp_path / "new", held, tmp_path)
     model: dict[str, torch.Tensor] = {}
     example["receive"](manifest, tmp_path / "delta", held, model)

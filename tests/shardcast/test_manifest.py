@@ -10,6 +10,7 @@ from protocol.errors import Code, NodeError
 from protocol.identity import Identity, verify
 from shardcast import limits
 from shardcast.building import build_manifest
+from shardcast.digest import file_digest
 from shardcast.header import Decoded, Header
 from shardcast.manifest import Manifest, ManifestWriter
 from shardcast.names import check_name
@@ -44,7 +45,7 @@ def test_a_manifest_says_of_each_shard_where_it_lies_and_what_it_hashes_to() -> 
         (0, 0, 3000), (1, 3000, 3000), (2, 6000, 3000), (3, 9000, 1240)
     ]  # fmt: skip
     assert all(s.digest == blake3(CONTENT[s.offset : s.offset + s.size]).digest() for s in manifest.shards)
-    assert manifest.content_digest == blake3(CONTENT).digest()
+    assert manifest.result_digest == file_digest(CONTENT)
 
 
 def test_a_manifest_read_back_is_the_one_that_was_written() -> None:
@@ -86,7 +87,7 @@ def test_the_digest_depends_on_name_version_sizes_and_every_byte() -> None:
 
 def test_the_digest_can_be_computed_from_the_documented_rule_alone() -> None:
     manifest = build_manifest(CONTENT, "a", 1000)
-    link = blake3(b"shardcast manifest 1").digest()
+    link = blake3(b"shardcast manifest 2").digest()
     for line in manifest.raw.split(b"\n")[:-1]:
         link = blake3(link + line).digest()
     assert link == manifest.digest
@@ -113,7 +114,7 @@ def test_a_manifest_grows_by_appending_and_signing_changes_no_digest() -> None:
     writer.append(4, blake3(b"abcd").digest())
     writer.append(2, blake3(b"ef").digest())
     assert not begun.signed_by(publisher.peer_id, verify), "a signed header is not a signed manifest"
-    writer.close(blake3(b"abcdef").digest())
+    writer.close(file_digest(b"abcdef"))
     whole = writer.manifest()
     lines, head = lines_of(whole), lines_of(begun)
     streamed = Manifest.parse(b"".join([*head, *lines[1:]])).signed(publisher)
@@ -160,7 +161,7 @@ def test_a_manifest_says_what_encoded_content_decodes_to_and_what_that_takes() -
     )
     assert again.header.tensors == (TensorInfo("w", "BF16", (5, 10), 49_900, 50_000),)
     plain = build_manifest(CONTENT, "a")
-    assert (plain.header.result_size, plain.result_digest) == (plain.size, plain.content_digest)
+    assert (plain.header.result_size, plain.result_digest) == (plain.size, file_digest(CONTENT))
 
 
 @pytest.mark.parametrize(
@@ -192,14 +193,42 @@ def test_raw_content_has_no_parent_and_decodes_to_itself() -> None:
         ManifestWriter(Header("a", "1", 4, 4, parent=b"p" * 32))
     writer = ManifestWriter(Header("a", "1", 0, 0))
     with pytest.raises(NodeError):
-        writer.close(blake3(b"").digest(), b"r" * 32)
+        writer.close(b"r" * 32)
+
+
+def test_a_close_that_names_another_file_than_the_shards_are_is_refused() -> None:
+    lines = lines_of(build_manifest(CONTENT, "a"))
+    assert file_digest(CONTENT).hex().encode() in lines[-1]
+    forged = lines[-1].replace(file_digest(CONTENT).hex().encode(), b"0" * 64)
+    assert "another digest" in refused(b"".join([*lines[:-1], forged]))
+    writer = ManifestWriter(Header("a", "1", len(CONTENT), len(CONTENT)))
+    writer.append(len(CONTENT), blake3(CONTENT).digest())
+    writer.close()
+    assert writer.manifest().result_digest == file_digest(CONTENT), "the shards say it"
+
+
+def test_a_close_has_to_name_the_file_where_its_shards_are_not_its_pieces() -> None:
+    writer = ManifestWriter(Header("a", "1", 2, 1))
+    for byte in b"ab":
+        writer.append(1, blake3(bytes([byte])).digest())
+    with pytest.raises(NodeError):
+        writer.close()
+    writer.close(file_digest(b"ab"))
+
+
+GOLDEN_DIGEST = "de450b17d13a9317b0d0cda1dd016dd336a1e248df91253035e683194c45ed9f"
+
+
+def test_a_manifest_of_version_two_stays_what_it_is() -> None:
+    manifest = build_manifest(CONTENT, "policy", 4000, version="8")
+    assert manifest.digest.hex() == GOLDEN_DIGEST
 
 
 @pytest.mark.parametrize(
     ("line", "old", "new"),
     [
-        (0, b'"schema":1', b'"schema":2'),
-        (0, b'"schema":1', b'"schema":true'),
+        (0, b'"schema":2', b'"schema":1'),
+        (0, b'"schema":2', b'"schema":true'),
         (0, b'"size":10240', b'"size":10241'),
         (0, b'"size":10240', b'"size":1e4'),
         (0, b'"size":10240', b'"size": 10240'),

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
-from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import Code, NodeError
 from shardcast import blocks, limits
 from shardcast.blocks import DENSE, PLAIN, SAME, SPARSE
+from shardcast.digest import file_digest
 from shardcast.encoding import DELTA, PLANES, Held, decode_file, encode_file
 from shardcast.ranges import Arrivals, FileRanges
 from shardcast.stream import MAGIC, Parent, decode, encode
@@ -25,7 +25,7 @@ NOWHERE = 2**64 - 1
 
 
 def parent_of(file: bytes | None) -> Parent | None:
-    return None if file is None else Parent(blake3(file).digest(), MemoryRanges(file))
+    return None if file is None else Parent(file_digest(file), MemoryRanges(file))
 
 
 def encoded(new: bytes, parent: bytes | None = None) -> bytes:
@@ -65,8 +65,8 @@ def test_any_file_comes_back_bit_for_bit_from_any_other(data: st.DataObject, blo
         patch.setattr(limits, "BLOCK", block)
         for parent in (old, None):
             stream = encoded(new, parent)
-            assert decoded(stream, len(new), parent, blake3(new).digest()) == new
-            assert stream[-32:] == blake3(new).digest()
+            assert decoded(stream, len(new), parent, file_digest(new)) == new
+            assert stream[-32:] == file_digest(new)
             assert plain_decoder.decode(stream, parent or b"", block) == new
 
 
@@ -108,18 +108,25 @@ def test_neighbours_of_one_width_are_one_segment() -> None:
     assert HEAD.unpack_from(stream)[4] == 2  # the header, and all tensors
 
 
-def test_a_stream_of_version_one_stays_readable() -> None:
+def test_a_stream_of_version_two_stays_readable() -> None:
     stream = bytes.fromhex(GOLDEN)
     assert decoded(stream, len(GOLDEN_FILE), GOLDEN_PARENT) == GOLDEN_FILE
+    assert encoded(GOLDEN_FILE, GOLDEN_PARENT) == stream
+
+
+def test_a_stream_of_version_one_is_refused() -> None:
+    stream = bytes.fromhex(GOLDEN).replace(b"shcast\0\2", b"shcast\0\1")
+    with pytest.raises(NodeError, match="none of this version"):
+        decoded(stream, len(GOLDEN_FILE), GOLDEN_PARENT)
 
 
 GOLDEN_PARENT = file_of([Weight("w", "BF16", (2, 4), bytes(range(16)))])
 GOLDEN_FILE = file_of([Weight("w", "BF16", (2, 4), bytes([*range(6), 7, *range(7, 16)]))])
 GOLDEN = (
-    "73686361737400015a000000000000005a00000000000000b259b63ccf64ca72a8723a3f60bcf9828dc80754eca4433f39c4"
-    "3d2397732627020000004a0000000000000000000000000000000110000000000000004a0000000000000002000000000001"
-    "1b0000000100000001000000030100000001000000020100000001000000002f2df2957be4c2e0465f827eb59d80f85cdfcd"
-    "9fad74ebec7d433cabbf377c68"
+    "73686361737400025a000000000000005a00000000000000aa0cee09bb9d57a03b23154ea13c4e1b8c90da0583ba25a3ca9d"
+    "4a3959ccd8a2020000004a0000000000000000000000000000000110000000000000004a0000000000000002000000000001"
+    "1b000000010000000100000003010000000100000002010000000100000000f963ac768e6744f7e82663792e03022eb5348e"
+    "ee2df6f3ba3cdf94419cbe9537"
 )
 
 
@@ -156,9 +163,9 @@ def stream_of(
     length: int | None = None,
 ) -> bytes:
     """A stream of one block."""
-    head = HEAD.pack(MAGIC, size, len(parent), blake3(parent).digest(), 1) + SEGMENT.pack(size, start, width)
+    head = HEAD.pack(MAGIC, size, len(parent), file_digest(parent), 1) + SEGMENT.pack(size, start, width)
     block = struct.pack("<BI", mode, len(payload) if length is None else length) + payload
-    return head + block + blake3(bytes(16)).digest()
+    return head + block + file_digest(bytes(16))
 
 
 ZEROS = bytes(16)
@@ -247,14 +254,14 @@ def test_a_frame_that_says_less_than_it_holds_is_refused() -> None:
         (stream_of(SAME, b"")[:-40], "too early"),
         (b"", "too early"),
         (b"garbage" * 20, "of this version"),
-        (HEAD.pack(MAGIC, 16, 16, blake3(ZEROS).digest(), 2**32 - 1), "segments"),
-        (HEAD.pack(MAGIC, 16, 16, blake3(ZEROS).digest(), limits.MAX_SEGMENTS), "too early"),
-        (HEAD.pack(MAGIC, 16, 16, blake3(ZEROS).digest(), 0), "whole file"),
-        (HEAD.pack(MAGIC, 16, 16, blake3(ZEROS).digest(), 1) + SEGMENT.pack(18, 0, 2), "length"),
-        (HEAD.pack(MAGIC, 16, 16, blake3(ZEROS).digest(), 1) + SEGMENT.pack(0, 0, 2), "length"),
-        (HEAD.pack(MAGIC, 16, 16, blake3(ZEROS).digest(), 1) + SEGMENT.pack(15, 0, 2), "length"),
-        (HEAD.pack(MAGIC, 16, 16, blake3(ZEROS).digest(), 2) + SEGMENT.pack(8, 0, 2) * 2, "too early"),
-        (HEAD.pack(MAGIC, 16, 99, blake3(ZEROS).digest(), 1), "another size"),
+        (HEAD.pack(MAGIC, 16, 16, file_digest(ZEROS), 2**32 - 1), "segments"),
+        (HEAD.pack(MAGIC, 16, 16, file_digest(ZEROS), limits.MAX_SEGMENTS), "too early"),
+        (HEAD.pack(MAGIC, 16, 16, file_digest(ZEROS), 0), "whole file"),
+        (HEAD.pack(MAGIC, 16, 16, file_digest(ZEROS), 1) + SEGMENT.pack(18, 0, 2), "length"),
+        (HEAD.pack(MAGIC, 16, 16, file_digest(ZEROS), 1) + SEGMENT.pack(0, 0, 2), "length"),
+        (HEAD.pack(MAGIC, 16, 16, file_digest(ZEROS), 1) + SEGMENT.pack(15, 0, 2), "length"),
+        (HEAD.pack(MAGIC, 16, 16, file_digest(ZEROS), 2) + SEGMENT.pack(8, 0, 2) * 2, "too early"),
+        (HEAD.pack(MAGIC, 16, 99, file_digest(ZEROS), 1), "another size"),
     ],
 )  # fmt: skip
 def test_a_stream_that_breaks_a_rule_is_refused(stream: bytes, why: str) -> None:
@@ -271,7 +278,7 @@ def test_a_delta_without_its_parent_or_with_another_one_is_refused() -> None:
 
 def test_a_damaged_parent_makes_no_wrong_file() -> None:
     old, new = bf16(floats(1000)), bf16(moved(floats(1000), 0.1))
-    damaged = Parent(blake3(old).digest(), MemoryRanges(old[:-2] + b"zz"))
+    damaged = Parent(file_digest(old), MemoryRanges(old[:-2] + b"zz"))
     with pytest.raises(NodeError) as caught:
         list(decode(io.BytesIO(encoded(new, old)).read, damaged, len(new)))
     assert caught.value.code is Code.SHC_ENCODING
@@ -285,7 +292,7 @@ def test_no_changed_byte_makes_another_file(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(stream) - 1))
     stream[at] ^= data.draw(st.integers(1, 255))
     try:
-        assert decoded(bytes(stream), len(new), old, blake3(new).digest()) == new
+        assert decoded(bytes(stream), len(new), old, file_digest(new)) == new
     except NodeError as error:
         assert error.code is Code.SHC_ENCODING
 
@@ -360,11 +367,11 @@ def test_files_are_encoded_and_decoded_and_appear_whole(tmp_path: Path) -> None:
     old, new = bf16(floats(5000)), bf16(moved(floats(5000), 0.05))
     (tmp_path / "old").write_bytes(old)
     (tmp_path / "new").write_bytes(new)
-    held = Held(tmp_path / "old", blake3(old).digest())
+    held = Held(tmp_path / "old", file_digest(old))
     for parent, encoding in ((held, DELTA), (None, PLANES)):
         with FileRanges(tmp_path / "new") as ranges:
             made = encode_file(ranges, tmp_path / "stream", parent_of(old if parent else None))
-        assert (made.encoding, made.size, made.digest) == (encoding, len(new), blake3(new).digest())
+        assert (made.encoding, made.size, made.digest) == (encoding, len(new), file_digest(new))
         assert made.parent == (parent.digest if parent is not None else None)
         with FileRanges(tmp_path / "stream") as ranges:
             decode_file(ranges, tmp_path / "again", made, parent)
@@ -385,5 +392,5 @@ def test_the_failure_of_what_arrives_ends_the_decoding(tmp_path: Path) -> None:
     with FileRanges(tmp_path / "stream", arrivals) as ranges, pytest.raises(NodeError) as caught:
         from shardcast.header import Decoded
 
-        decode_file(ranges, tmp_path / "again", Decoded(PLANES, len(new), blake3(new).digest()))
+        decode_file(ranges, tmp_path / "again", Decoded(PLANES, len(new), file_digest(new)))
     assert caught.value.code is Code.SHC_NO_HOLDER and not (tmp_path / "again").exists()

@@ -12,7 +12,6 @@ import aiohttp
 import numpy as np
 import psutil
 import pytest
-from blake3 import blake3
 from safetensors.numpy import save_file
 
 from diloco.architecture import initial_parameters, layout_of
@@ -26,6 +25,7 @@ from rl.engine.interface import Former, Piece, Request
 from rl.engine.shape import Shape, read_shape
 from rl.engine.weights import from_file, from_flat
 from rl.sampling import Sampling
+from shardcast.digest import file_digest
 from tests.rl.engine.small import Out, run
 
 MODEL = ModelSection(hidden=32, layers=2, heads=4, kv_heads=2, intermediate=64, vocab=260, context=256)
@@ -35,7 +35,7 @@ def published(folder: Path, seed: int) -> tuple[Path, Digest]:
     path = folder / f"{seed}.safetensors"
     flat = initial_parameters(MODEL, seed)
     save_file({name: np.ascontiguousarray(each) for name, each in layout_of(MODEL).views(flat)}, path)
-    return path, Digest(blake3(path.read_bytes()).digest())
+    return path, Digest(file_digest(path))
 
 
 def turn(name: str, **settings: object) -> Request:

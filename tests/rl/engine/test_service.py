@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from blake3 import blake3
 from safetensors.torch import save_file
 
 from protocol.errors import Code, NodeError
@@ -16,6 +15,7 @@ from rl.engine.interface import Request
 from rl.engine.limits import Limits
 from rl.engine.service import TorchEngine
 from rl.sampling import Sampling
+from shardcast.digest import file_digest
 from tests.rl.engine.small import Out, generator, reference, request, run
 
 
@@ -37,7 +37,7 @@ def saved(folder: Path, seed: int) -> tuple[Path, Digest]:
     path = folder / f"{seed}.safetensors"
     tensors = {name: each.detach() for name, each in reference(seed).named_parameters()}
     save_file(tensors, path)
-    return path, Digest(blake3(path.read_bytes()).digest())
+    return path, Digest(file_digest(path))
 
 
 async def test_many_requests_at_once_give_what_each_gives_alone(engine: TorchEngine) -> None:
@@ -86,7 +86,7 @@ async def test_weights_that_are_not_those_that_were_announced_change_nothing(
         digest = Digest(bytes(32))
     elif what == "cut":
         path.write_bytes(path.read_bytes()[:-1])
-        digest = Digest(blake3(path.read_bytes()).digest())
+        digest = Digest(file_digest(path))
     elif what == "missing":
         path = tmp_path / "nothing"
     elif what in ("shape", "nan"):
@@ -96,7 +96,7 @@ async def test_weights_that_are_not_those_that_were_announced_change_nothing(
         else:
             tensors["model.norm.weight"][3] = float("nan")
         save_file(tensors, path)
-        digest = Digest(blake3(path.read_bytes()).digest())
+        digest = Digest(file_digest(path))
     else:
         version = 0
     with pytest.raises(NodeError) as caught:

@@ -35,6 +35,13 @@ def get(url: str) -> bytes:
     return data
 
 
+def digest_of(file: str) -> str:
+    with open(file, "rb") as data:
+        pieces = b"".join(blake3(piece).digest() for piece in iter(lambda: data.read(8 * 2**20), b""))
+        start = blake3(b"shardcast file 1").digest() + data.tell().to_bytes(8, "little")
+    return blake3(start + pieces).hexdigest()
+
+
 class Manifest:
     """The manifest as far as its author signed it."""
 
@@ -44,7 +51,7 @@ class Manifest:
 
     def reset(self, raw: bytes = b"") -> None:
         self.raw, self.believed, self.chained = b"", b"", 0
-        self.link = blake3(b"shardcast manifest 1").digest()
+        self.link = blake3(b"shardcast manifest 2").digest()
         self.header: dict = {}
         self.shards: list[tuple[int, str]] = []
         self.closed = False
@@ -59,7 +66,7 @@ class Manifest:
             self.raw += line + b"\n"
             if fields["record"] == "signature":
                 if fields["peer"] == self.author and fields["after"] == self.chained:
-                    signed = b"shardcast manifest signature 1\0" + self.link
+                    signed = b"shardcast manifest signature 2\0" + self.link
                     self.key.verify(signed, bytes.fromhex(fields["signature"]))
                     self.believed = self.raw
                 continue
@@ -72,7 +79,7 @@ class Manifest:
                     raise Wrong("a shard is out of order")
                 self.shards.append((fields["size"], fields["blake3"]))
             else:
-                self.closed = fields["shards"] == len(self.shards)
+                self.closed, self.result = fields["shards"] == len(self.shards), fields["result"]
 
 
 def main(author: str, name: str, file: str, *urls: str) -> None:
@@ -110,6 +117,8 @@ def main(author: str, name: str, file: str, *urls: str) -> None:
             else:
                 raise Wrong(f"nobody has shard {index}")
             out.write(data)
+    if digest_of(file) != manifest.result:
+        raise Wrong("the publisher names another file than it publishes")
 
 
 if __name__ == "__main__":

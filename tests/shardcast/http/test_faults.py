@@ -14,6 +14,9 @@ from aiohttp import web
 from protocol.errors import Code, NodeError
 from protocol.identity import Identity
 from shardcast import limits
+from shardcast.growth import GrowingManifest
+from shardcast.header import Header
+from shardcast.http.catalogue import Held
 from shardcast.http.origin import Origin
 from shardcast.http.source import Source
 from tests.shardcast.http.conftest import MIB, Tree, holds, published, same, until, url_of
@@ -228,6 +231,24 @@ async def test_a_forged_manifest_is_refused_and_the_next_source_taken(tree: Tree
     with pytest.raises(NodeError) as error:
         await tree.fetch([liar], "alone", patience=BRIEF)
     assert error.value.code in (Code.SHC_MANIFEST, Code.SHC_NO_HOLDER)
+
+
+async def test_a_version_that_is_not_the_file_its_close_names_gives_way_to_the_one_before(tree: Tree) -> None:
+    origin = await tree.origin()
+    path = tree.file(3 * MIB)
+    good = await published(origin, path, shard_size=MIB)
+    header = Header("weights", "lie", 3 * MIB, MIB, author=tree.identity.peer_id, serial=good.serial + 1)
+    growing = GrowingManifest.begin(header, tree.identity)
+    for shard in origin.catalogue.held[good.identifier].growing.since(0):
+        growing.append(shard.size, shard.digest)
+    growing.close(bytes(32), tree.identity)
+    held = Held(growing, path)
+    held.all_arrived()
+    held.whole = True
+    origin.catalogue.add(held)
+    fetched = await tree.fetch([origin])
+    assert fetched.version == good.version and fetched.given_up == ("lie",)
+    assert same(tree.folder / "fetched", path)
 
 
 async def test_an_old_version_that_is_offered_again_is_not_taken_for_a_new_one(tree: Tree) -> None:

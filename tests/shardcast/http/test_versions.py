@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from blake3 import blake3
 
 from protocol.errors import Code, NodeError
+from shardcast.digest import file_digest
 from shardcast.encoding import Held
 from shardcast.expect import Expect
 from shardcast.http.listing import read_listing, write_listing
@@ -64,7 +64,7 @@ async def test_who_has_the_version_before_fetches_what_changed(tree: Tree) -> No
     assert [offer.parent for offer in second.way] == [first.file.digest] and second.bytes < 0.02 * SIZE
     assert second.file.path.read_bytes() == (tree.folder / "step-1").read_bytes()
     assert first.bytes == sum(offer.size for offer in first.way), "each byte is counted once"
-    assert blake3(second.file.path.read_bytes()).digest() == second.file.digest
+    assert file_digest(second.file.path) == second.file.digest
     again = await bring.bring(sources(url_of(relay)))
     assert again.way == () and again.bytes == 0 and again.file == second.file
 
@@ -222,7 +222,7 @@ async def test_tensors_of_a_delta_are_yielded_and_of_what_is_there_already(tree:
     old = step(tree, 0)
     await publish.publish(old)
     await publish.publish(step(tree, 1))
-    held = Held(old, blake3(old.read_bytes()).digest())
+    held = Held(old, file_digest(old))
     expect = Expect(publisher=tree.identity.peer_id, encodings=("delta",))
 
     def load() -> bytes:
