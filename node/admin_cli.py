@@ -111,6 +111,18 @@ def finish(reason: Why = "", folder: Dir = None) -> int:
     return _administer(folder, "finish", reason=reason)
 
 
+@admin.command()
+def checkpoint(reason: Why = "", folder: Dir = None) -> int:
+    """Have members write a checkpoint after the next decided round."""
+    return _administer(folder, "checkpoint", reason=reason)
+
+
+@admin.command()
+def audit(reason: Why = "", folder: Dir = None) -> int:
+    """Have every voter check every reduced chunk of the last decided round."""
+    return _administer(folder, "audit", reason=reason)
+
+
 @admin.command("set")
 def set_parameter(
     name: Annotated[

@@ -51,6 +51,11 @@ class Applying:
     def __init__(self, setting: Setting, state: OuterState, checkpoints: Checkpoints, ledger: Ledger) -> None:
         self._setting, self._state, self._checkpoints, self._ledger = setting, state, checkpoints, ledger
         self.described: Applied | None = None
+        self._asked: set[int] = set()
+
+    def keep_after(self, round_number: int) -> None:
+        """Write a checkpoint after a round that is to be applied, whatever the genesis says; any thread may call it."""
+        self._asked = {number for number in self._asked if number >= round_number - 1} | {round_number}
 
     def describe(self) -> Applied:
         """Digests of the current state."""
@@ -94,7 +99,8 @@ class Applying:
             lr=outer.lr, mu=outer.momentum, params_out=params_out, momentum_out=momentum_out,
         )  # fmt: skip
         applied = self._flip(round_number + 1)
-        if (round_number + 1) % self._setting.genesis.sections.round.checkpoint_every == 0:
+        due = (round_number + 1) % self._setting.genesis.sections.round.checkpoint_every == 0
+        if due or round_number in self._asked:
             self._keep(applied)
         return applied
 

@@ -85,12 +85,13 @@ class Auditing:
 
     # ---- audits
 
-    def decided(self, value: Value, signatures: dict[int, Signed]) -> None:
+    def decided(self, value: Value, signatures: dict[int, Signed], every: bool = False) -> None:
         """A round is decided: check chunks of the one before it, which nobody could foresee until now.
 
         Args:
             value: The value.
             signatures: Its chunks as their owners signed them, as far as they came here.
+            every: The operator wants every chunk checked by every voter.
         """
         before = self._signatures.get(value.round - 1, {})
         self._signatures = {value.round - 1: before, value.round: signatures}
@@ -99,10 +100,10 @@ class Auditing:
         self._accusations = {peer: word for peer, word in self._accusations.items() if peer in here}
         for accusation in self._accusations.values():
             self._tell(accusation)
-        picks = [before[chunk] for chunk in self._picks(value, before)]
+        picks = [before[chunk] for chunk in self._picks(value, before, every)]
         self._tasks.spawn(self._audit(value.round, picks), "audit")
 
-    def _picks(self, value: Value, signatures: dict[int, Signed]) -> list[int]:
+    def _picks(self, value: Value, signatures: dict[int, Signed], every: bool) -> list[int]:
         """The chunks that this member checks: one of each owner that it is drawn for, and one of its own choice."""
         me, voters = str(self._setting.me), [elector.peer for elector in value.electorate]
         by_owner: dict[str, list[int]] = {}
@@ -111,6 +112,8 @@ class Auditing:
                 by_owner.setdefault(signed.signer, []).append(chunk)
         if me not in voters or not by_owner:
             return []
+        if every:
+            return sorted(chunk for chunks in by_owner.values() for chunk in chunks)
         drawn = {drawn_chunk(value.beacon, owner, me, voters, chunks) for owner, chunks in by_owner.items()}
         others = sorted(chunk for chunks in by_owner.values() for chunk in chunks)
         secret = blake3(self._begun().beacon_key, derive_key_context=_SECRET).update(value.beacon).digest()

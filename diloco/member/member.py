@@ -18,7 +18,7 @@ from diloco.member.holding import Holding
 from diloco.member.leaving import leave
 from diloco.member.messages import Heartbeat
 from diloco.member.news import News
-from diloco.member.obeying import Obeying
+from diloco.member.obeying import Obeying, named
 from diloco.member.outer import Outer
 from diloco.member.outgoing import Outgoing
 from diloco.member.presence import Presence
@@ -95,7 +95,7 @@ class Member:
         self._tasks = Tasks(self._failed)
         self._chain = Chain(setting, self.ledger)
         self._holding = Holding(setting, reduced, self.ledger)
-        applying = Applying(setting, state, checkpoints, self.ledger)
+        applying = self._applying = Applying(setting, state, checkpoints, self.ledger)
         self._restoring = Restoring(setting, state, applying, self.ledger, checkpoints, reduced, shelf)
         self._kept = ContributionStore(setting.folder / "contribution.bin", sizes)
         self._training = Training(setting, trainer, state, self._kept, self._trained)
@@ -295,12 +295,12 @@ class Member:
             return
         for effect in effects:
             try:
-                self._carry_out(effect, state.tip)
+                self._carry_out(effect, state)
             except NodeError as error:
                 self._abstain(error)
         self._outer.work()
 
-    def _carry_out(self, effect: Effect, before: Certified) -> None:
+    def _carry_out(self, effect: Effect, before: State) -> None:
         match effect:
             case Persist():
                 self._promising.persist(effect)
@@ -315,7 +315,7 @@ class Member:
             case Commit(certified, spent):
                 self._commit(before, certified, spent)
             case Renew(certified, behind):
-                self._renew(before, certified, behind)
+                self._renew(before.tip, certified, behind)
             case Answer(peer, epoch, round_number):
                 self.outgoing.answer(PeerId(peer), epoch, round_number)
             case CatchUp(peer):
@@ -350,14 +350,17 @@ class Member:
         self.post(Arrived(sealed))
         self.outgoing.say(sealed)
 
-    def _commit(self, before: Certified, certified: Certified, spent: bool) -> None:
-        value = certified.value
+    def _commit(self, state: State, certified: Certified, spent: bool) -> None:
+        before, value = state.tip, certified.value
+        asked = named(state.orders, value)
         self.outgoing.settle()
         self._promising.forget()
         if self._now().contribution is None:
             self._holding.frozen = None
         self._telling.committed(certified, spent)
-        self._auditing.decided(value, self._holding.signatures(value))
+        self._auditing.decided(value, self._holding.signatures(value), every="audit" in asked)
+        if "checkpoint" in asked:
+            self._applying.keep_after(value.round)
         self._outer.decide(certified)
         self._spread(before, certified)
         if self.setting.me in value.banned:

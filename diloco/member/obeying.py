@@ -1,6 +1,6 @@
 """The operator's word at a member: orders and resets, heard or given by the node that holds the key."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from diloco.member.chain import Chain
 from diloco.member.following import Following
@@ -10,9 +10,16 @@ from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Event, OrderCame
 from diloco.rounds.records import Order
 from diloco.rounds.state import State
+from diloco.rounds.values import Value
 from diloco.store.ledger import to_message
 from protocol.envelope import Sealed
 from protocol.errors import Code, NodeError
+
+
+def named(held: Iterable[Sealed[Order]], value: Value) -> frozenset[str]:
+    """Kinds of the orders that a value names, of those that this member had heard."""
+    digests = {taken.digest for taken in value.orders}
+    return frozenset(order.message.kind for order in held if order.digest in digests)
 
 
 class Obeying:

@@ -21,7 +21,8 @@ class Order:
     Attributes:
         number: Orders are numbered; one below the highest taken up is void.
         kind: ``ban``, ``unban``, ``kick``, ``seat`` or ``unseat`` a peer; ``pause``, ``resume`` or ``finish`` the run;
-            ``parameter`` changes one.
+            ``parameter`` changes one; ``checkpoint`` has members write one after the round whose value names the order;
+            ``audit`` has voters check every chunk of the round before that.
         peer: Whom it is about; empty where it is about the run.
         reason: In plain words.
         name: For ``parameter``: which one.

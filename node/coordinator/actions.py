@@ -23,7 +23,7 @@ from protocol.units import PeerId
 TOKEN_FILE = "operator.token"
 
 ABOUT_A_PEER = ("admit", "ban", "unban", "kick", "seat", "unseat")
-ABOUT_THE_RUN = ("pause", "resume", "finish", "parameter", "revoke", "reset", "drop")
+ABOUT_THE_RUN = ("pause", "resume", "finish", "parameter", "checkpoint", "audit", "revoke", "reset", "drop")
 INVITING = ("invite", "uninvite")
 KINDS = (*ABOUT_A_PEER, *ABOUT_THE_RUN)
 """All actions, by the words of ``intellect-node admin``; ``parameter`` is its ``set``."""
@@ -82,6 +82,8 @@ def _change(view: View, wish: Wish) -> tuple[dict[str, Any], dict[str, Any]]:
             return {"epoch": view.tip.epoch}, {"epoch": view.tip.epoch + 1}
         case "invite":
             return {}, {"uses": wish.uses}
+        case "checkpoint" | "audit":
+            return {"round": view.tip.round}, {"ordered": True}
         case _:
             return {}, {wish.do: wish.value}
 

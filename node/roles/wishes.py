@@ -20,6 +20,8 @@ _ORDERS = {
     "resume": "Training goes on with the round after the next decided one.",
     "finish": "The run ends with the next decided round.",
     "revoke": "Delegations up to {value} are revoked from {when} on.",
+    "checkpoint": "Members write a checkpoint after the round whose value names the order.",
+    "audit": "Every voter checks every reduced chunk of the round before that whose value names the order.",
     "parameter": "{name} is {value} from {when} on.",
 }
 _ABOUT_A_PEER = ("ban", "unban", "kick", "seat", "unseat")

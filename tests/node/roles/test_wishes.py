@@ -1,5 +1,6 @@
 """What the operator orders becomes a signed order that members take up."""
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -162,6 +163,38 @@ def test_what_waits_is_dropped_by_its_number_or_by_another_order(swarm: Swarm, t
     with pytest.raises(NodeError) as damaged:
         Planned(tmp_path / "planned.json")
     assert damaged.value.code == Code.STO_CORRUPT
+
+
+def test_members_write_a_checkpoint_and_check_every_chunk_when_the_operator_wants_it(
+    swarm: Swarm, tmp_path: Path
+) -> None:
+    crowd = Crowd(swarm, tmp_path, tiny_genesis(rounds=1000, round={"checkpoint_every": 8}))
+    first = crowd.seats[0]
+    coordinator = office(crowd, tmp_path)
+
+    def kept(seat: Any) -> list[int]:
+        files = (seat.folder / "checkpoints").glob("round-*.safetensors")
+        return [int(path.stem.removeprefix("round-")) for path in files]
+
+    def checked() -> dict[int, int]:
+        """By round, how many times one of its chunks was checked by somebody."""
+        return Counter(event["round"] for seat in crowd.seats for event in seat.of("audit"))
+
+    async def scene() -> None:
+        await crowd.until(lambda: 3 in first.digests(), MINUTES)
+        everything = len(first.member.ledger.tip().value.chunks) * (len(crowd.seats) - 1)
+        assert all(number % 8 == 0 for seat in crowd.seats for number in kept(seat))
+        assert 0 < max(checked().values()) < everything
+        carry_out(coordinator, first.member, Wish("checkpoint", "before the upgrade"))
+        await crowd.until(lambda: all(any(n % 8 for n in kept(seat)) for seat in crowd.seats), MINUTES)
+        carry_out(coordinator, first.member, Wish("audit", "the loss jumped"))
+        await crowd.until(lambda: max(checked().values()) == everything, MINUTES)
+        carry_out(coordinator, first.member, Wish("finish"))
+        await crowd.finished(MINUTES)
+        assert sorted(checked().values())[-2] < everything, "one round alone"
+
+    swarm.run(scene())
+    crowd.check_equal()
 
 
 class Voice:
