@@ -133,8 +133,8 @@ class Coordinator:
         known = self._known(peer, held)
         if known is not None and known.message.expires_at - self._clock() > RENEWED_BEFORE.total_seconds():
             return known.raw
-        came_from = "" if known is not None else self._check_crowd(peer)
         by = self._let_in_by(peer, invitation)
+        came_from = "" if known is not None else self._check_crowd(peer)
         ledger = self._ledger()
         tip = ledger.tip() if ledger is not None else None
         given = self._given(peer, roles)
@@ -153,7 +153,7 @@ class Coordinator:
         self._admitted[peer] = raw
         if "trainer" in given:
             self._let_train.add(peer)
-        self._crowding.note(came_from, self._clock())
+        self._crowding.note(came_from, peer, self._clock())
         self._emit(
             "admission.given", peer=peer, seat=seat, by=by, renewal=known is not None, expires_at=admission.expires_at
         )  # fmt: skip
@@ -193,12 +193,12 @@ class Coordinator:
         """
         record = self._network.newcomers.get(peer)
         came_from = network_of(record.seen or record.host) if record is not None else ""
-        wait = self._crowding.wait(came_from, self._clock())
-        if wait > 0:
+        turn = self._crowding.turn(came_from, peer, self._clock())
+        if turn.place:
             raise NodeError(
                 Code.RND_NOT_ADMITTED,
-                f"{PER_NETWORK} newcomers of {came_from} were admitted within the hour; "
-                f"the next one is in {math.ceil(wait / 60)} min.",
+                f"{PER_NETWORK} newcomers of {came_from} were admitted within the hour; place {turn.place} of "
+                f"{turn.waiting} in line, whose turn is in {math.ceil(turn.seconds / 60)} min.",
                 fix="Wait; the node asks again by itself.", peer=peer,
             )  # fmt: skip
         return came_from

@@ -149,12 +149,30 @@ def test_of_one_network_so_many_newcomers_are_admitted_in_an_hour_and_the_next_i
         office.now += 1
     with pytest.raises(NodeError) as caught:
         come(2000, "8.8.8.200")
-    assert "8.8.8.0/24" in caught.value.sentence and "59 min" in caught.value.sentence
+    assert "8.8.8.0/24" in caught.value.sentence and "place 1 of 1" in caught.value.sentence
+    assert "59 min" in caught.value.sentence
+    with pytest.raises(NodeError, match="place 2 of 2"):
+        come(2002, "8.8.8.201")
     come(2001, "9.9.9.9")
     for number in range(PER_NETWORK + 1):
         come(3000 + number, "192.168.0.7")  # private networks are one's own
     office.now += 3600 - PER_NETWORK
-    come(2002, "8.8.8.201")
+    come(2002, "8.8.8.201")  # who stopped asking has left the line
+    with pytest.raises(NodeError, match="place 1 of 1"):
+        come(2003, "8.8.8.203")
+
+
+def test_who_is_not_let_in_takes_nobodys_place_in_the_line(tmp_path: Path) -> None:
+    office = Office(tmp_path, policy="invite")
+    for number in range(PER_NETWORK + 1):
+        peer = identity(100 + number).peer_id
+        office.network.newcomers[peer] = SimpleNamespace(seen="8.8.8.8", host="")
+        with pytest.raises(NodeError, match="invitation"):
+            office.coordinator.admit(peer, ("trainer",))
+    peer = identity(9).peer_id
+    office.network.newcomers[peer] = SimpleNamespace(seen="8.8.8.8", host="")
+    office.coordinator.invite(peer)
+    assert office.coordinator.admit(peer, ("trainer",))
 
 
 def test_networks_are_24_bits_of_an_old_address_and_48_of_a_new_one() -> None:
