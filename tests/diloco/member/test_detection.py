@@ -48,7 +48,10 @@ def test_a_member_whose_workers_are_stopped_votes_and_contributes_nothing_until_
     crowd.check_equal()
     me = victim.host.peer_id
     rosters: dict[int, Any] = {event["round"]: event["roster"] for event in crowd.seats[0].of("commit")}
-    assert [number for number, roster in sorted(rosters.items()) if me not in roster] == [2, 3]
+    without = [number for number, roster in sorted(rosters.items()) if me not in roster]
+    assert without in ([2, 3], [2, 3, 4]), (
+        "nobody waits in round 4 for who gave nothing twice; what it has goes into 5"
+    )
     assert calls == [2, 3], "it does not try again in the same round"
     assert {event["round"] for event in victim.of("vote")} >= {2, 3}
     assert {event["code"] for event in victim.of("train.failed")} == {Code.TRN_WORKER_STOPPED}
