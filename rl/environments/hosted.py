@@ -60,6 +60,9 @@ async def _serve(connection: socket.socket) -> None:
             under_way.add(task)
             task.add_done_callback(under_way.discard)
         await writer.drain()
+    close = getattr(environment, "close", None)
+    if close is not None:
+        await close()
 
 
 def main(parent: int, descriptor: int, memory: int) -> None:

@@ -34,11 +34,13 @@ class Limits:
     Attributes:
         start: Until it is imported and made.
         call: Each task, reply or score.
+        end: Until it has put things away, when it is no longer needed.
         memory: Address space of the process.
     """
 
     start: timedelta = timedelta(seconds=60)
     call: timedelta = timedelta(seconds=20)
+    end: timedelta = timedelta(seconds=5)
     memory: Bytes = MEMORY
 
 
@@ -76,9 +78,9 @@ class HostedEnvironment:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """End the process."""
+        """End the process: it is given a moment to put things away."""
         if self._child is not None:
-            await self._child.kill("it was closed")
+            await self._child.end(self._limits.end)
 
     async def task(self, seed: int) -> Task:
         """As `Environment.task`.
@@ -123,7 +125,7 @@ class HostedEnvironment:
             except _Lost as lost:
                 raise self._failed(f"{what}: {lost}") from None
             finally:
-                await child.kill("it was closed")
+                await child.end(self._limits.end)
 
     async def _ask(self, child: "_Child", what: str, arguments: dict[str, Json]) -> Json:
         answer = await child.ask({"do": what, **arguments}, self._limits.call)
@@ -199,6 +201,14 @@ class _Child:
             raise _Lost(self.lost) from None
         finally:
             self._waiting.pop(number, None)
+
+    async def end(self, patience: timedelta) -> None:
+        """Let the process end by itself, and kill it when it does not, and all that it left."""
+        with contextlib.suppress(TimeoutError, OSError):
+            self._writer.write_eof()
+            async with asyncio.timeout(patience.total_seconds()):
+                await self._process.wait()
+        await self.kill("it was closed")
 
     async def kill(self, why: str) -> None:
         self._lose(why)

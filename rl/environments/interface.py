@@ -44,7 +44,8 @@ class Environment(Protocol):
     """A source of tasks, and their judge.
 
     Everything is a function of its arguments: another machine, in another process, computes the same tasks, replies and
-    rewards. A validator relies on it. Several calls may run at once in one event loop.
+    rewards. A validator relies on it. Several calls may run at once in one event loop. One that holds processes or
+    files may have ``async def close()``, which is called before the process of `rl.environments.hosting` ends.
 
     Attributes:
         name: The entry point's name.

@@ -75,6 +75,15 @@ class Verifiers:
         scored = (self._episodes.call(self._score(task.seed, _said(task, each))) for each in transcripts)
         return tuple(await asyncio.gather(*map(asyncio.wrap_future, scored)))
 
+    async def close(self) -> None:
+        """End the episodes that wait, with their tools and folders."""
+        await asyncio.wrap_future(self._episodes.call(self._close()))
+
+    async def _close(self) -> None:
+        while self._waiting:
+            await self._waiting.popitem()[1].close()
+        await self._episodes.close()
+
     async def _opening(self, place: int) -> Messages:
         episode = await self._episodes.begin(self._tasks[place])
         await self._wait(_key(place, ()), episode)

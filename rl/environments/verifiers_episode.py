@@ -38,6 +38,7 @@ class Episodes:
         self._loop = asyncio.new_event_loop()
         self._path = f"/{secrets.token_hex(16)}/v1/chat/completions"
         self._context: Any = None
+        self._held = contextlib.AsyncExitStack()
         self._starting = asyncio.Lock()
         threading.Thread(target=self._loop.run_forever, name="episodes", daemon=True).start()
 
@@ -61,15 +62,19 @@ class Episodes:
             raise failed("it ends before the model says anything")
         return episode
 
+    async def close(self) -> None:
+        """Serve no more; episodes have ended before."""
+        await self._held.aclose()
+
     async def _serve(self) -> Any:
         app = web.Application(client_max_size=_BODY)
         app.router.add_post(self._path, self._answer)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
+        self._held.push_async_callback(runner.cleanup)
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
-        self._serving = self._env.serving()
-        await self._serving.__aenter__()  # until the process ends
+        await self._held.enter_async_context(self._env.serving())
         host, port = runner.addresses[0][:2]
         base = f"http://{host}:{port}{self._path.removesuffix('/chat/completions')}"
         return vf.ModelContext(
@@ -176,6 +181,8 @@ class Episode:
         self._run.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await self._run
+        if self._pending is not None and not self._pending.done():
+            self._pending.set_result(None)
         self._forget()
 
     def _finish(self) -> None:

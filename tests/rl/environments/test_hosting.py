@@ -50,6 +50,11 @@ class Acme:
             return (1.0,)
         return tuple(float(len(t)) for t in transcripts)
 
+    async def close(self):
+        with open(os.environ.get("ACME_CLOSED", os.devnull), "w") as file:
+            file.write("closed")
+        await asyncio.sleep(float(os.environ.get("ACME_LINGERS", "0")))
+
 def make(config):
     if config.get("refuse"):
         raise ValueError("not like this")
@@ -145,3 +150,16 @@ async def test_nothing_is_left_behind(acme: HostedEnvironment) -> None:
     async with HostedEnvironment("acme", {}):
         (mine,) = {child.pid for child in psutil.Process().children(recursive=True)} - before
     assert not psutil.pid_exists(mine)
+
+
+@pytest.mark.parametrize("lingers", ["0", "1e6"])
+async def test_it_may_put_things_away_before_its_process_ends(
+    acme: HostedEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lingers: str
+) -> None:
+    monkeypatch.setenv("ACME_CLOSED", str(tmp_path / "closed"))
+    monkeypatch.setenv("ACME_LINGERS", lingers)
+    end = timedelta(seconds=2 if float(lingers) else 60)
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    async with HostedEnvironment("acme", {}, Limits(end=end)):
+        (mine,) = {child.pid for child in psutil.Process().children(recursive=True)} - before
+    assert (tmp_path / "closed").read_text() == "closed" and not psutil.pid_exists(mine)

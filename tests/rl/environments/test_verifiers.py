@@ -1,16 +1,18 @@
 """Environments of the package verifiers, as ours."""
 
 import importlib.util
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from protocol.errors import Code, NodeError
 from rl.environments.hosting import HostedEnvironment, Limits
 from rl.environments.interface import Environment, Message, Messages, Task
 from rl.environments.registry import load
+from rl.environments.verifiers import Verifiers
 
 if importlib.util.find_spec("verifiers") is None:
     pytest.skip("the package verifiers is not installed (extra: verifiers)", allow_module_level=True)
@@ -25,8 +27,23 @@ def tasksets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{TASKSETS}:{Path.cwd()}")
 
 
-def made(taskset: str, **config: object) -> Environment:
-    return load("verifiers", {"taskset": taskset, **config})  # type: ignore[dict-item]
+Made = Callable[..., Environment]
+
+
+@pytest_asyncio.fixture
+async def made() -> AsyncIterator[Made]:
+    """Makes environments, whose waiting episodes are ended."""
+    every: list[Verifiers] = []
+
+    def make(taskset: str, **config: object) -> Environment:
+        environment = load("verifiers", {"taskset": taskset, **config})  # type: ignore[dict-item]
+        assert isinstance(environment, Verifiers)
+        every.append(environment)
+        return environment
+
+    yield make
+    for environment in every:
+        await environment.close()
 
 
 async def told(environment: Environment, task: Task, *said: str) -> tuple[Messages, Message | None]:
@@ -40,7 +57,7 @@ async def told(environment: Environment, task: Task, *said: str) -> tuple[Messag
     return transcript, reply
 
 
-async def test_one_turn_is_asked_answered_and_scored_by_the_environments_own_rewards() -> None:
+async def test_one_turn_is_asked_answered_and_scored_by_the_environments_own_rewards(made: Made) -> None:
     environment = made("saying-numbers")
     task = environment.task(7)
     assert task.messages == (Message("system", "Be brief."), Message("user", "Say 2."))
@@ -53,7 +70,7 @@ async def test_one_turn_is_asked_answered_and_scored_by_the_environments_own_rew
     assert await environment.score(task, transcripts) == (1.5, 0.5, 0.0)
 
 
-async def test_a_program_that_is_the_user_is_answered_until_it_has_heard_enough() -> None:
+async def test_a_program_that_is_the_user_is_answered_until_it_has_heard_enough(made: Made) -> None:
     environment = made("guessing")
     task = environment.task(0)
     assert task.messages == (Message("user", "Guess a number from 1 to 100."),)
@@ -66,7 +83,7 @@ async def test_a_program_that_is_the_user_is_answered_until_it_has_heard_enough(
     assert await environment.score(task, [found, unfinished, answered]) == (pytest.approx(1 / 3), 0.0, 0.0)
 
 
-async def test_whoever_comes_with_the_transcript_is_told_the_same() -> None:
+async def test_whoever_comes_with_the_transcript_is_told_the_same(made: Made) -> None:
     """A validator has not played it, and another of the group may be further."""
     worker, validator = made("guessing"), made("guessing")
     assert worker.version == validator.version
@@ -80,7 +97,7 @@ async def test_whoever_comes_with_the_transcript_is_told_the_same() -> None:
         assert await worker.score(task, [ended]) == await validator.score(task, [ended])
 
 
-async def test_tools_are_announced_called_and_answered_in_text() -> None:
+async def test_tools_are_announced_called_and_answered_in_text(made: Made) -> None:
     environment = made("adding-up", tasks=1)
     task = environment.task(25)
     assert task.messages[-1] == Message("user", "What is 25 + 17?")
@@ -94,22 +111,25 @@ async def test_tools_are_announced_called_and_answered_in_text() -> None:
     assert await environment.score(task, [ended]) == (1.0,)
 
 
-async def test_it_plays_in_a_process_of_its_own_as_on_a_node() -> None:
-    limits = Limits(start=timedelta(minutes=3), call=timedelta(minutes=1))
+async def test_it_plays_in_a_process_of_its_own_as_on_a_node_and_leaves_nothing_behind(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    limits = Limits(timedelta(minutes=3), timedelta(minutes=1), timedelta(minutes=1))
     async with HostedEnvironment("verifiers", {"taskset": "guessing"}, limits) as hosted:
         task = await hosted.task(1)
         transcript, reply = await told(hosted, task, "3")  # type: ignore[arg-type]
         assert reply == Message("user", "Higher.")
         assert await hosted.reply(task, (*transcript, reply, Message("assistant", "7"))) is None
         assert hosted.version == made("guessing").version
+        assert await hosted.reply(task, (*transcript, reply, Message("assistant", "9"))) is not None
+        assert list(home.rglob("runtimes/subprocess/*")), "an episode waits"
+    assert not list(home.rglob("runtimes/subprocess/*"))
 
 
-@pytest.fixture
-async def saying() -> AsyncIterator[Environment]:
-    yield made("saying-numbers")
-
-
-async def test_a_reward_that_raises_fails_its_own_rollout_alone(saying: Environment) -> None:
+async def test_a_reward_that_raises_fails_its_own_rollout_alone(made: Made) -> None:
+    saying = made("saying-numbers")
     task = saying.task(1)
     with pytest.raises(NodeError, match="AssertionError") as caught:
         await told(saying, task, "break")
@@ -118,7 +138,7 @@ async def test_a_reward_that_raises_fails_its_own_rollout_alone(saying: Environm
     assert await saying.score(task, [transcript]) == (1.5,)
 
 
-async def test_a_user_that_raises_fails_its_own_rollout_alone() -> None:
+async def test_a_user_that_raises_fails_its_own_rollout_alone(made: Made) -> None:
     environment = made("guessing")
     task = environment.task(0)
     with pytest.raises(NodeError, match="invalid literal"):
@@ -150,5 +170,5 @@ def test_another_version_of_the_package_is_refused_with_what_to_install(
     with pytest.raises(
         NodeError, match=r"needs the package verifiers 0\.4\.0, and here is 0\.3\.9"
     ) as caught:
-        made("saying-numbers")
+        load("verifiers", {"taskset": "saying-numbers"})
     assert "intellect-node[verifiers]" in caught.value.fix
