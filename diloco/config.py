@@ -9,7 +9,16 @@ Durations are written as text ("5 s", "250 ms", "2 min") and held as `timedelta`
 from datetime import timedelta
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    field_validator,
+    model_validator,
+)
 
 from protocol.units import duration
 
@@ -260,6 +269,17 @@ class AdmissionSection(Section):
     seats: Annotated[int, Field(ge=1, le=31)] = 31
     """The coordinator gives a seat to so many of the members it admits, in order of their coming; with `open`
     only to those that come before the run begins: later ones contribute without a vote."""
+    versions: Annotated[str, Field(max_length=100)] = ""
+    """Versions of the package that may join, such as `>=0.2,<0.4`; empty for all that speak the run's protocol."""
+
+    @field_validator("versions")
+    @classmethod
+    def _versions_are_a_window(cls, text: str) -> str:
+        try:
+            SpecifierSet(text)
+        except InvalidSpecifier:
+            raise ValueError("write versions such as >=0.2,<0.4") from None
+        return text
 
     @model_validator(mode="after")
     def _allow_fits_policy(self) -> Self:

@@ -14,6 +14,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
 from diloco.genesis import Genesis
 from diloco.member.admission import Admission, admit, read_admission
 from diloco.member.member import Member
@@ -247,6 +250,8 @@ class Coordinator:
                 f"The run speaks protocol {PROTOCOL}, the newcomer {message.protocol} (package {message.software}).",
                 peer=context.sender,
             )
+        if self._known(context.sender, message.admission) is None:
+            self._check_version(context.sender, message.software)
         try:
             raw = self.admit(context.sender, message.roles, message.admission, message.invitation)
         except NodeError as error:
@@ -254,6 +259,23 @@ class Coordinator:
             raise
         self._refused.pop(context.sender, None)
         return Admitted(admission=raw)
+
+    def _check_version(self, peer: PeerId, software: str) -> None:
+        """Whether a newcomer's package is in the run's window.
+
+        Raises:
+            NodeError: ``NET_VERSION``.
+        """
+        window = self._genesis.sections.admission.versions
+        try:
+            fits = SpecifierSet(window).contains(Version(software), prereleases=True)
+        except InvalidVersion:
+            fits = not window
+        if not fits:
+            raise NodeError(
+                Code.NET_VERSION, f"The run takes versions {window} of the package, not {software[:40]!r}.",
+                fix=f"Install a version of intellect-node that is {window}.", peer=peer,
+            )  # fmt: skip
 
     def _say_refused(self, peer: PeerId, error: NodeError) -> None:
         """Write a refusal once: newcomers ask again and again."""

@@ -322,3 +322,24 @@ def test_rollout_workers_take_no_seats_from_trainers(tmp_path: Path) -> None:
         office.network.members[identity(number).peer_id] = SimpleNamespace(roles=("rollout",))
     assert office.read(office.admit(1), 1).seat and office.read(office.admit(2), 2).seat
     assert not office.read(office.admit(10), 10).seat
+
+
+async def test_who_has_another_version_than_the_run_takes_is_told_which_and_a_member_goes_on(
+    tmp_path: Path,
+) -> None:
+    office = Office(tmp_path, versions=">=0.2,<0.4")
+    peer = identity(2).peer_id
+
+    async def ask(software: str, held: bytes = b"") -> bytes:
+        question = AskAdmission(protocol=PROTOCOL, software=software, roles=("trainer",), admission=held)
+        context: Any = SimpleNamespace(sender=peer)
+        return bytes((await office.coordinator.on_ask_admission(question, context)).admission)
+
+    for software in ("0.1.9", "0.4.0", "nonsense", ""):
+        with pytest.raises(NodeError) as refused:
+            await ask(software)
+        assert refused.value.code == Code.NET_VERSION and ">=0.2,<0.4" in refused.value.sentence
+    held = await ask("0.3.1.dev2")
+    assert await ask("0.1.9", held) == held
+    with pytest.raises(ValueError, match="versions"):
+        AdmissionSection(versions="new ones")
