@@ -9,8 +9,8 @@ from protocol.messages import field, message, part, request
 FRAME = 1 << 18
 """Bytes of a file in one frame."""
 
-MOST_FILES = 512
-"""Digests of files in one answer."""
+MOST_FILES, MOST_POSITIONS = 512, 4096
+"""Digests of files in one answer, and positions in one question for them."""
 
 
 @part
@@ -208,7 +208,7 @@ class Files:
 class AskFiles:
     """A trainer asks another one for the files of positions that were to be that one's, and are its own now."""
 
-    positions: tuple[int, ...] = field(1, default=(), max_items=4096)
+    positions: tuple[int, ...] = field(1, default=(), max_items=MOST_POSITIONS)
 
 
 @message("rl.draw", version=1, max_bytes="8 KiB", rate="50/s burst 100", audience="role:trainer")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from diloco.member.setting import Emit, Tasks
 from node.network import Network
-from node.roles.files import fetch_file
 from node.roles.publishing import PolicyPublisher
+from node.roles.taking_over import TakingOver
 from protocol.errors import Code, NodeError
 from protocol.identity import Signer
 from protocol.rpc import Context
@@ -40,8 +40,8 @@ from rl.orchestration.events import AskVerdict, Ban, Give, Lift
 from rl.orchestration.events import Report as Told
 from rl.orchestration.folder import Folder
 from rl.orchestration.moving import holding
-from rl.orchestration.rows import File, Opinion
-from rl.rollouts.files import load, marker_of, store
+from rl.orchestration.rows import Opinion
+from rl.rollouts.files import load, marker_of
 from rl.rollouts.limits import Limits
 from rl.rollouts.signing import Signed
 from rl.validation.verdict import STRIKES, Outcome
@@ -81,6 +81,7 @@ class OrchestratorRole:
         self._folder, self._publisher = folder, publisher
         self._emit, self._order = emit, order
         self._limits = Limits()
+        self._taking = TakingOver(network.endpoint, folder, emit)
         self._desk: Orchestrator | None = None
         self._uploads: dict[PeerId, int] = {}
         self._banned: dict[str, Ban] = {}
@@ -233,53 +234,14 @@ class OrchestratorRole:
         for start in range(FRAME, len(data), FRAME):
             yield FilePart(data=view[start : start + FRAME])
 
-    # ---- other trainers
+    def take_over(self, positions: tuple[int, ...]) -> None:
+        """Have, in the background, what other trainers had made of positions that fell to this one."""
+        for trainer in self._network.peers("trainer"):
+            self._tasks.spawn(self._taking.ask(self.desk, trainer, positions), "taking over")
 
     async def on_ask_files(self, message: AskFiles, context: Context) -> Files:
         """Tell another trainer which files hold positions that are its own now."""
         return Files(digests=holding(self.desk.state, message.positions)[:MOST_FILES])
-
-    def take_over(self, positions: tuple[int, ...]) -> None:
-        """Have, in the background, what other trainers had made of positions that fell to this one."""
-        for trainer in self._network.peers("trainer"):
-            self._tasks.spawn(self._take_over(trainer, positions[:4096]), "taking over")
-
-    async def _take_over(self, trainer: PeerId, positions: tuple[int, ...]) -> None:
-        try:
-            answer = await self._endpoint.request(trainer, AskFiles(positions=positions))
-        except NodeError as error:
-            self._emit("files.unknown", trainer=trainer, code=str(error.code), reason=error.sentence)
-            return
-        for digest in answer.digests:
-            if not set(positions) & self._needed():
-                break
-            try:
-                await self._take_file(trainer, digest)
-            except NodeError as error:
-                self._emit(
-                    "file.not-taken",
-                    trainer=trainer,
-                    digest=digest.hex(),
-                    code=str(error.code),
-                    reason=error.sentence,
-                )
-
-    async def _take_file(self, trainer: PeerId, digest: bytes) -> None:
-        if digest.hex() in self.desk.state.kept.files:
-            return
-        data, signed = await fetch_file(self._endpoint, trainer, digest, self._limits)
-        path = self._folder.coming(trainer, int.from_bytes(digest[:8]))
-        self._folder.reserve(path, len(data))
-        await asyncio.to_thread(store, path, data, signed)
-        await self.desk.found(path)
-        if digest.hex() in self.desk.state.kept.files:
-            self._emit("file.taken", trainer=trainer, digest=digest.hex(), worker=signed.signer)
-
-    def _needed(self) -> set[int]:
-        """The positions that this trainer has no file of."""
-        state = self.desk.state
-        held = state.holders()
-        return {each.position for each in state.wanted if not isinstance(held.get(each.position), File)}
 
     async def on_verdict(self, message: Verdict, context: Context) -> None:
         """A validator has judged a file."""

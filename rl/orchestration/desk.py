@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from diloco.member.setting import Emit
@@ -13,7 +13,6 @@ from protocol.errors import Code, NodeError
 from protocol.identity import Signer
 from protocol.units import Digest, PeerId
 from rl.orchestration.audits import Audits
-from rl.orchestration.difficulty import solved
 from rl.orchestration.events import (
     Abandoned,
     Appealed,
@@ -47,11 +46,13 @@ from rl.orchestration.folder import Folder
 from rl.orchestration.leasing import may_send, no_lease
 from rl.orchestration.machine import advance, rebuild
 from rl.orchestration.moving import moved
+from rl.orchestration.opening import check_provenance, facts_of
 from rl.orchestration.queue import Queue, queue_of
-from rl.orchestration.rows import File, GroupFacts, Opinion, Work
+from rl.orchestration.rows import File, Opinion, Work
 from rl.orchestration.rules import Rules
 from rl.orchestration.state import State
 from rl.orchestration.store import Store
+from rl.orchestration.telling import told
 from rl.rollouts.files import store as store_file
 from rl.rollouts.parquet import encode
 from rl.rollouts.reading import Reader
@@ -62,15 +63,8 @@ from rl.validation.planting import plant
 Outward = AskVerdict | Report | Ban | Lift | Dispute | Distrust
 """What others are to be told or asked."""
 
-_HIDDEN = ("link",)
-
 _ATTEMPTS = 64
 """Bad files that are made until one is drawn to be audited."""
-
-_KINDS: dict[type, str] = {
-    AskVerdict: "rollout.ask", Report: "rollout.verdict", Ban: "worker.banned", Lift: "worker.pardoned",
-    Dispute: "rollout.dispute", Distrust: "validator.distrusted", Receipt: "rollout.receipt", Give: "work.given",
-}  # fmt: skip
 
 
 class Orchestrator:
@@ -183,7 +177,7 @@ class Orchestrator:
                 return Receipt(worker, counter, False, "no-lease", no_lease(counter))
             nbytes = path.stat().st_size
             provenance, groups, signed = await self._reader.read(path)
-            _check(provenance, self._expected(work), worker)
+            check_provenance(provenance, self._expected(work), worker)
         except FileNotFoundError:
             return Receipt(worker, counter, False, "missing", "Nothing came.")
         except NodeError as error:
@@ -215,7 +209,7 @@ class Orchestrator:
             facts = tuple(facts_of(group) for group in groups)
             work = Work(provenance.worker, provenance.counter, provenance.version, ())
             due = replace(self._expected(work), trainer=provenance.trainer)
-            _check(provenance, due, provenance.worker)
+            check_provenance(provenance, due, provenance.worker)
             for version in {each for one in facts for each in (one.oldest, one.newest)}:
                 self._expected(replace(work, version=version))  # it has to be known here, too
         except NodeError:
@@ -330,19 +324,6 @@ class Orchestrator:
             self._changed = asyncio.Event()
         return effects
 
-    def _about(self, report: Report, before: State) -> dict[str, object]:
-        """What the event of a verdict tells beside the verdict: rewards, ages, and who judged."""
-        key = report.digest.hex()
-        file = self.state.kept.files.get(key) or before.kept.files.get(key)
-        rewards = [reward for group in file.groups for reward in group.rewards] if file is not None else []
-        if file is None or not rewards:
-            return {}
-        return {
-            "rollouts": len(rewards), "reward": sum(rewards) / len(rewards), "solved": solved(rewards),
-            "version": file.version, "staleness": self.state.policy - file.version,
-            "validators": [opinion.validator for opinion in file.opinions],
-        }  # fmt: skip
-
     def _save(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
             if isinstance(effect, Save):
@@ -350,9 +331,8 @@ class Orchestrator:
 
     def _carry_out(self, effects: tuple[Effect, ...], before: State) -> None:
         for effect in effects:
-            if (kind := _KINDS.get(type(effect))) is not None:
-                more = self._about(effect, before) if isinstance(effect, Report) else {}
-                self._emit(kind, **_shown(effect), **more)
+            if (event := told(effect, before, self.state)) is not None:
+                self._emit(event[0], **event[1])
             match effect:
                 case Save(gone=gone):
                     for kind, key in gone:
@@ -366,55 +346,3 @@ class Orchestrator:
                     self._folder.delete(digests)
                 case AskVerdict() | Report() | Lift() | Dispute() | Distrust():
                     self._outward(effect)
-
-
-def facts_of(group: Group) -> GroupFacts:
-    """What the orchestrator needs to know of a group."""
-    versions = [version for each in group.rollouts for version in each.versions[each.sampled].tolist()]
-    return GroupFacts(
-        group.position,
-        min(versions, default=group.version),
-        max(versions, default=group.version),
-        tuple(float(rollout.reward) for rollout in group.rollouts),
-        len(versions),
-    )
-
-
-def _check(provenance: Provenance, expected: Provenance, worker: str) -> None:
-    """Hold what a file says of itself against its lease.
-
-    Raises:
-        NodeError: ``E-RL-070``.
-    """
-    for each in fields(Provenance):
-        said, due = getattr(provenance, each.name), getattr(expected, each.name)
-        if said != due:
-            name = each.name.replace("_", " ")
-            raise NodeError(
-                Code.RL_PROVENANCE,
-                f"The file says {name} {_short(said)}; the lease is for {_short(due)}.",
-                peer=worker,
-            )
-
-
-def _short(value: object) -> str:
-    return (value.hex()[:16] if isinstance(value, bytes) else str(value))[:64]
-
-
-def _shown(effect: object) -> dict[str, object]:
-    """An effect's fields as the event log shows them."""
-    shown: dict[str, object] = {}
-    for each in fields(effect):  # type: ignore[arg-type]
-        if each.name in _HIDDEN:
-            continue
-        value = getattr(effect, each.name)
-        if isinstance(value, Work):
-            shown |= {
-                "worker": value.worker, "counter": value.counter, "version": value.version,
-                "positions": list(value.positions),
-            }  # fmt: skip
-        elif isinstance(value, tuple):
-            shown[each.name] = [item.hex() if isinstance(item, bytes) else item for item in value]
-        else:
-            shown[each.name] = value.hex() if isinstance(value, bytes) else value
-    return shown

@@ -267,6 +267,7 @@ async def test_a_validator_that_accepts_what_was_planted_is_found_and_counts_no_
         data, signed = here.answer(lease, tmp_path)
         await here.put(lease, data, signed)
         draws = [await here.draws.get(), await here.draws.get()]
+        draws.sort(key=lambda draw: draw.digest != signed.digest)
         assert draws[0].digest == signed.digest != draws[1].digest
         assert (draws[0].worker, draws[0].counter, draws[0].standing) == (
             draws[1].worker, draws[1].counter, draws[1].standing
