@@ -149,16 +149,36 @@ class Outer:
     def renew(self, certified: Certified, behind: Sequence[Certified]) -> None:
         """Queue the beginning of a new epoch, and what leads to it in place of this member's own links."""
         links = (*behind, certified)
-        self._unstored.extend((link, bool(behind) and link is links[0]) for link in links)
-        self._tasks.spawn(self._restate(certified.value), "new epoch")
+        first = links[0]
+        common = first.value.round + (0 if first.votes or first.named else 1)
+        beside = bool(behind) or self._has_another(first.named)
+        self._unstored.extend((link, bool(behind) and link is first) for link in links)
+        self._tasks.spawn(self._restate(certified.value, common if beside else None), "new epoch")
 
-    async def _restate(self, value: Value) -> None:
-        """Report the state that a new epoch begins from; restore it where this member was ahead or beside."""
+    def _has_another(self, named: Certified | None) -> bool:
+        """Whether this member went on from another value than the one that a reset names for the same round."""
+        if named is None:
+            return False
+        kept = (self._ledger.get(named.value.round), *(link for link, _ in self._unstored if link.votes))
+        return any(
+            c is not None and c.value.round == named.value.round and c.digest != named.digest for c in kept
+        )
+
+    async def _restate(self, value: Value, common: int | None) -> None:
+        """Report the state that a new epoch begins from; restore it where this member was ahead or beside.
+
+        Args:
+            value: The value that begins the epoch.
+            common: The newest round whose state is that of both sides, where this member was on the other one.
+        """
         async with self._workers:
             await self._training.interrupt()
             await self._store()
+            if common is not None:
+                self._restoring.forget_after(common)
             if (
-                self._applied is None
+                common is not None
+                or self._applied is None
                 or self._applied.round != value.round + 1
                 or self._applied.digest != (value.base or self._applied.digest)
             ):

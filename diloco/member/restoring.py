@@ -128,6 +128,12 @@ class Restoring:
 
     # ---- checkpoints
 
+    def forget_after(self, round_number: int) -> None:
+        """Throw away checkpoints of later rounds: they are of a side of a fork that does not stand."""
+        for number in self._checkpoints.rounds():
+            if number > round_number:
+                self._checkpoints.discard(number)
+
     async def _load(
         self, target: int, holders: Sequence[PeerId], fetched: Counter[PeerId], base: bytes | None
     ) -> Applied:

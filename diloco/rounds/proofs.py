@@ -122,14 +122,13 @@ class Proofs:
             )
         data, voted = sealed.message.value, sealed.message.last
         value = _parsed(data)
-        last = {
-            each.digest: each.value.epoch
-            for each in (tip, *links(value.round))
-            if each.value.round == value.round
-        }
-        if voted and value_digest(voted) == value.previous and value.previous not in last:
+        here = {each.digest: each for each in (tip, *links(value.round)) if each.value.round == value.round}
+        last = {digest: each.value.epoch for digest, each in here.items()}
+        if not voted or value_digest(voted) != value.previous:
+            voted = b""
+        elif (known := here.get(value.previous)) is None:
             last |= _voted(_parsed(voted), value, (tip, *links(value.round - 1)))
-        else:
+        elif known.votes or known.start:
             voted = b""
         follows = value.epoch > tip.value.epoch and value.previous in last
         if not value.begins or not follows:

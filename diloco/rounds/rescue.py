@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from diloco.rounds import planning
+from diloco.rounds.certificate import Certified
 from diloco.rounds.state import State
 from diloco.rounds.values import Value, parse_value, value_digest
 from protocol.errors import NodeError
@@ -40,6 +41,23 @@ def seats_of(value: Value, present: Mapping[str, bool]) -> dict[str, bool]:
         return seats
     voters = {elector.peer for elector in value.electorate}
     return {peer: peer in voters for peer in here}
+
+
+def last_of(state: State, last: Certified, base: bytes) -> tuple[Certified, bytes, bytes]:
+    """What a reset goes on from: the value, the state after it where that is known, and the bytes that it has to show.
+
+    A value without a certificate is shown: one that was voted for here, which who is lost may have seen certified, and
+    one that only an earlier reset made stand, which is in the way of a chain that parted before.
+
+    Args:
+        state: Of the member beside whom the reset is made.
+        last: The last value that stands there.
+        base: The digest of the state after it.
+    """
+    body = voted(state) if last is state.tip else b""
+    if value_digest(body) in state.held:
+        return Certified(parse_value(body), body, value_digest(body)), b"", body
+    return last, base, b"" if last.votes or last.start else last.data
 
 
 def voted(state: State) -> bytes:

@@ -24,9 +24,9 @@ from diloco.member.setting import Emit
 from diloco.rounds import founding
 from diloco.rounds.certificate import Certified
 from diloco.rounds.records import Order, Reset, Start
-from diloco.rounds.rescue import seats_of, voted
+from diloco.rounds.rescue import last_of, seats_of
 from diloco.rounds.rules import Rules
-from diloco.rounds.values import parse_value, value_digest
+from diloco.rounds.values import value_digest
 from diloco.store.ledger import Ledger
 from node.messages import Admitted, AskAdmission
 from node.network import PROTOCOL, Network
@@ -346,12 +346,9 @@ class Coordinator:
             NodeError: ``RND_CHAIN`` when this node's own state is not there yet.
         """
         state = member.state
-        last, base = member.standing()
+        standing = member.standing()
         assert state is not None
-        body = voted(state) if last is state.tip else b""
-        body = body if value_digest(body) in state.held else b""
-        if body:  # who is lost may have seen it certified
-            last, base = Certified(parse_value(body), body, value_digest(body)), b""
+        last, base, shown = last_of(state, *standing)
         here = [self._network.me, *member.presence.present()]
         present: dict[str, bool] = {}
         for peer in here:
@@ -366,7 +363,7 @@ class Coordinator:
         )
         askers = tuple(state.asks[peer].raw for peer in sorted(state.asks))
         reset = Reset(
-            value=encode(value), reason=reason, askers=askers, last=body, delegation=self._delegation
+            value=encode(value), reason=reason, askers=askers, last=shown, delegation=self._delegation
         )
         sealed = seal(self._operator, self._genesis.run_id, reset)
         member.give_reset(sealed.raw)

@@ -195,6 +195,7 @@ class Following(Running):
         if (voted := certified.named) is not None and value.previous not in {c.digest for c in chain}:
             last = next(i for i, c in enumerate(chain) if c.digest == voted.value.previous)
             self.disk.chain = chain = [*chain[: last + 1], voted]
+            self.disk.go_back(voted.value.round)
         if certified.start:
             last = next(i for i, c in enumerate(chain) if c.digest == value.previous)
             self.disk.chain = chain = chain[: last + 1]

@@ -3,10 +3,8 @@
 from typing import TYPE_CHECKING
 
 from diloco.rounds import founding
-from diloco.rounds.certificate import Certified
 from diloco.rounds.records import Order, Reset
-from diloco.rounds.rescue import judge, seats_of, voted
-from diloco.rounds.values import parse_value, value_digest
+from diloco.rounds.rescue import judge, last_of, seats_of
 from protocol.delegation import Delegation
 from protocol.messages import encode
 from protocol.units import PeerId
@@ -50,11 +48,7 @@ class Operator:
         world, state = self.world, at.state
         if state is None or at.left or (state.base is None and not state.halted):
             return False
-        last, base = at.standing()
-        body = voted(state) if last is state.tip else b""
-        body = body if value_digest(body) in state.held else b""
-        if body:
-            last, base = Certified(parse_value(body), body, value_digest(body)), b""
+        last, base, shown = last_of(state, *at.standing())
         near = [p for p in world.living() if p is at or world.linked(at, p)]
         peers = seats_of(last.value, {p.name: p.seated for p in near if p.state is not None})
         if not any(peers.values()):
@@ -64,7 +58,7 @@ class Operator:
             world.rules, last.value, last.digest, base, peers, world.random.randbytes(32), lost, state.epoch
         )
         askers = tuple(state.asks[peer].raw for peer in sorted(state.asks))
-        reset = Reset(value=encode(value), askers=askers, last=body, delegation=self.delegation)
+        reset = Reset(value=encode(value), askers=askers, last=shown, delegation=self.delegation)
         raw = says(self.key, reset).raw
         for process in world.processes:
             process.disturbed = max(process.disturbed, world.now + 10.0)

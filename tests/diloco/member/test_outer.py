@@ -5,11 +5,14 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from diloco.member.applying import Applied
 from diloco.member.outer import Outer
 from diloco.rounds.certificate import Certified
-from diloco.rounds.values import Value
+from diloco.rounds.values import Elector, Value, value_digest
 from protocol.errors import Code, NodeError
+from protocol.messages import encode
 from protocol.units import Digest
 
 NONE = Digest(bytes(32))
@@ -17,7 +20,7 @@ NONE = Digest(bytes(32))
 
 def decided(number: int, epoch: int = 0) -> Certified:
     value = Value(epoch=epoch, round=number, previous=b"", base=NONE)
-    return Certified(value, b"", bytes([epoch, number]))
+    return Certified(value, b"", bytes([epoch, number]), 0, (b"vote",))
 
 
 def applied(number: int) -> Applied:
@@ -31,6 +34,8 @@ class World:
         self.tip = decided(3)
         self.stored: list[Certified] = []
         self.over: list[Certified] = []
+        self.forgotten: list[int] = []
+        self.restored: list[int] = []
         self.full = False
         self.steps: list[int] = []
         self.asked: list[int] = []
@@ -41,8 +46,9 @@ class World:
             bytes_sent=lambda: (0, 0),
         )
         nothing: Any = SimpleNamespace(
-            interrupt=self.wait, settle=self.wait, gather=self.gather, append=self.append, apply=self.apply,
-            restore=self.restore, offer=lambda value: None, spawn=lambda work, name: asyncio.ensure_future(work),
+            get=self.get, append=self.append, interrupt=self.wait, settle=self.wait, gather=self.gather,
+            apply=self.apply, restore=self.restore, forget_after=self.forgotten.append, offer=lambda value: None,
+            spawn=lambda work, name: asyncio.ensure_future(work),
         )  # fmt: skip
         self.outer = Outer(
             setting, nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing,
@@ -72,7 +78,11 @@ class World:
     async def restore(self, tip: Value, holders: Any, base: bytes | None = None) -> Applied:
         if tip.round >= 4 and tip.round not in [certified.value.round for certified in self.stored]:
             raise NodeError(Code.RND_CHAIN, f"The ledger has no value of round {tip.round}.")
+        self.restored.append(tip.round + 1)
         return applied(tip.round + 1)
+
+    def get(self, number: int) -> Certified | None:
+        return next((c for c in self.stored if c.value.round == number), None)
 
     async def until(self, round_number: int) -> None:
         running = asyncio.ensure_future(self.outer.run())
@@ -144,3 +154,26 @@ async def test_of_what_leads_to_a_new_epoch_the_first_link_replaces_this_members
         while len(world.stored) < 3:
             await asyncio.sleep(0.01)
     assert world.stored == [*behind, world.tip] and world.over == behind[:1]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_the_state_of_a_value_beside_the_one_that_a_reset_names_is_not_gone_on_from(
+    stored: bool,
+) -> None:
+    world = World()
+    ours, voted = decided(3), Value(0, 3, b"other", NONE, electorate=(Elector(peer="anna"),))
+    if stored:
+        world.append(ours, over=False)
+    else:
+        world.full = True
+        world.outer.decide(ours)
+    world.tip = Certified(
+        Value(epoch=1, round=3, previous=value_digest(encode(voted)), base=b""), b"", b"reset",
+        start=b"reset", last=encode(voted),
+    )  # fmt: skip
+    world.outer.renew(world.tip, ())
+    world.full = False
+    async with asyncio.timeout(5):
+        while not world.restored:
+            await asyncio.sleep(0.01)
+    assert (world.forgotten, world.restored) == ([3], [4])
