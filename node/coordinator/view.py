@@ -94,6 +94,8 @@ class Who:
     device: str = ""
     seat: bool = False
     as_of: float = 0.0
+    reachability: str = ""
+    """What the peers saw that were asked to call it back, in a sentence, by its own word."""
 
 
 @dataclass(frozen=True)

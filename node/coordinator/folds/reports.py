@@ -145,7 +145,10 @@ def _reach(member: Member, fact: Reported) -> Member:
     return replace(
         member,
         who=replace(
-            member.who, reach=str(fact.fields.get("reach", "")), seen=str(fact.fields.get("seen", ""))
+            member.who,
+            reach=str(fact.fields.get("reach", "")),
+            seen=str(fact.fields.get("seen", "")),
+            reachability=str(fact.fields.get("sentence", "")),
         ),
     )
 

@@ -134,3 +134,13 @@ def test_bytes_from_before_the_coordinator_came_are_no_rounds() -> None:
     view = replay([*one_round(3, absent=(1,)), *again], view)
     assert view.rounds["3"].sent[peer(1)] == 700 and view.members[peer(1)].figures.rate is not None
     assert view.members[peer(1)].figures.rate.value == 3_000 / 30
+
+
+def test_what_others_saw_when_they_called_a_node_back_is_shown() -> None:
+    said = f"{peer(1)} sees this node as 203.0.113.9 and cannot call back (no answer within 3 s): a relay is used."
+    view = replay([
+        *opening(), report(peer(0), 1, START, "node.reach", reach="tunnel", host="", seen="203.0.113.9", sentence=said),
+        *one_round(0),
+    ])  # fmt: skip
+    who = view.members[peer(0)].who
+    assert (who.reach, who.seen, who.reachability) == ("tunnel", "203.0.113.9", said)
