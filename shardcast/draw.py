@@ -250,9 +250,7 @@ class Drawing:
                 return
             batch = self._book.draw(hand, monotonic())
             if not batch:
-                if hand.lane and self._sealed:
-                    return
-                await self._changed()
+                await self._changed()  # who left instead would be called up again at once, and again
                 continue
             before = self.verified.get(hand.holder, 0)
             try:
