@@ -161,8 +161,12 @@ class PartFile:
 def is_whole(path: Path, plan: Plan) -> bool:
     """Whether a file is already the object. Blocking."""
     with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
-        return os.fstat(file.fileno()).st_size == plan.size and all(
-            blake3(read_exactly(file.fileno(), shard.size, shard.offset)).digest() == shard.digest
-            for shard in plan.shards
+        return (
+            os.fstat(file.fileno()).st_size == plan.size
+            and all(
+                blake3(read_exactly(file.fileno(), shard.size, shard.offset)).digest() == shard.digest
+                for shard in plan.shards
+            )
+            and plan.whole in (None, file_digest(path))
         )
     return False

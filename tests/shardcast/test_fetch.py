@@ -505,6 +505,9 @@ async def test_an_object_that_is_not_the_file_its_close_names_is_refused(
     attach(group.holders[0].endpoint, group.holders[0].shelf)
     error = await error_of(get(group, into, Expect(publisher=publisher.peer_id, version="7")))
     assert error.code is Code.SHC_MANIFEST and not into.exists()
+    into.write_bytes(CONTENT)
+    error = await error_of(get(group, into, Expect(publisher=publisher.peer_id, version="7")))
+    assert error.code is Code.SHC_MANIFEST, "nor is it when the file is there already"
 
 
 async def test_a_manifest_of_another_name_is_refused(swarm: MakeSwarm, into: Path) -> None:
