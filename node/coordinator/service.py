@@ -21,7 +21,10 @@ TICK = 0.2
 """Seconds between two batches of changes to subscribers."""
 
 KEPT = 300
-"""So many batches are kept for subscribers that come back."""
+"""So many batches are kept at most for subscribers that come back."""
+
+KEPT_BYTES = 8 * 2**20
+"""So much JSON they have at most together."""
 
 _TURN = 200  # facts that are folded before others of the loop have their turn
 _BEHIND = 64  # batches that a subscriber may be behind before it has to begin anew
@@ -97,7 +100,8 @@ class Service:
         self._guard = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
-        self._batches: deque[Batch] = deque(maxlen=KEPT)
+        self._batches: deque[Batch] = deque()
+        self._kept = 0  # bytes
         self._number = 0
         self._subscribers: set[Subscription] = set()
         self._begun = False
@@ -229,6 +233,9 @@ class Service:
         self._number += 1
         batch = Batch(self._number, deltas, encoded(deltas))
         self._batches.append(batch)
+        self._kept += len(batch.body)
+        while self._kept > KEPT_BYTES or len(self._batches) > KEPT:
+            self._kept -= len(self._batches.popleft().body)
         for subscription in tuple(self._subscribers):
             subscription.give(batch)
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from pyarrow import parquet
 
+from node.coordinator import service as service_module
 from node.coordinator.actions import load_token
 from node.coordinator.api.answers import exported
 from node.coordinator.api.guard import Buckets, Guard
@@ -316,3 +317,22 @@ def test_a_cell_that_a_spreadsheet_would_compute_is_quoted() -> None:
     rows = [{"peer": text, "n": -1} for text in ("=1+1", "@x", "plain")]
     lines = exported(rows, ("peer", "n"), "csv").decode().splitlines()
     assert lines == ["peer,n", "'=1+1,-1", "'@x,-1", "plain,-1"]
+
+
+def test_changes_are_kept_for_who_comes_back_but_not_without_bounds(
+    here: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "KEPT_BYTES", 40_000)
+    with here.client() as client:
+        for number in range(12):
+            here.learn(list(one_round(number)) if number else history(1))
+            while get(client, "snapshot")["view"]["tip"]["round"] != number:
+                pass
+        held = here.service._batches
+        assert held and sum(len(batch.body) for batch in held) == here.service._kept <= 40_000
+        first = held[0].number
+        assert first > 1
+        now = get(client, "snapshot")
+        for after, event in ((first - 2, "begin"), (first, "deltas")):
+            with client.stream("GET", "/api/v1/deltas", params={"after": f"{now['boot']}.{after}"}) as stream:
+                assert next(sse(stream.iter_lines()))[1] == event
