@@ -31,12 +31,14 @@ from diloco.rounds.events import (
     TwinSeen,
     Unheld,
 )
+from diloco.rounds.evidence import Proof
 from diloco.rounds.hearing import with_order
 from diloco.rounds.moves import Step
 from diloco.rounds.recovery import fork_of
 from diloco.rounds.state import State
 from diloco.rounds.statements import Ready, Vote
 from diloco.rounds.values import value_digest
+from protocol.envelope import Sealed
 from protocol.errors import NodeError
 from protocol.messages import encode
 
@@ -110,9 +112,13 @@ def _on_reset(state: State, event: ResetCame, now: float) -> Step:
 
 def _on_evidence(state: State, event: EvidenceCame, now: float) -> Step:
     """Rule 16: what others have found out is as good as one's own finding."""
-    if not any(elector.peer == event.proof.accused for elector in state.value.electorate):
+    return _accused(state, event.proof)
+
+
+def _accused(state: State, proof: Proof) -> Step:
+    if not any(elector.peer == proof.accused for elector in state.value.electorate):
         return state, []
-    return moves.accuse(state, event.proof)
+    return moves.accuse(state, proof)
 
 
 def _on_rival(state: State, event: RivalCame, now: float) -> Step:
@@ -145,6 +151,20 @@ def _on_tick(state: State, event: Tick, now: float) -> Step:
     return state, []
 
 
+def _on_late(state: State, sealed: Sealed[Any]) -> Step:
+    """A statement of a decided round: its sender is told what was decided, and what it contradicts is evidence."""
+    body = sealed.message
+    if sealed.sender == state.me:
+        return state, []
+    past, proof = state.past.hear(sealed)
+    state, effects = replace(state, past=past), list[Effect]()
+    if proof is not None:
+        state, effects = _accused(state, proof)
+    # a vote for what was decided is late and not ignorant: its sender is told with all others
+    known = isinstance(body, Vote) and body.value == state.tip.digest
+    return state, effects if known else [*effects, Answer(sealed.sender, body.epoch, body.round)]
+
+
 def _on_arrived(state: State, event: Arrived, now: float) -> Step:
     sealed = event.sealed
     body = sealed.message
@@ -153,10 +173,7 @@ def _on_arrived(state: State, event: Arrived, now: float) -> Step:
     state = replace(state, gone=state.gone - {sealed.sender}) if sealed.sender in state.gone else state
     here, theirs = (state.epoch, state.round), (body.epoch, body.round)
     if theirs < here:
-        # a vote for what was decided is late and not ignorant: its sender is told with all others
-        known = isinstance(body, Vote) and body.value == state.tip.digest
-        answer: list[Effect] = [Answer(sealed.sender, *theirs)]
-        return state, [] if known or sealed.sender == state.me else answer
+        return _on_late(state, sealed)
     if theirs > here:
         return state, [CatchUp(sealed.sender)]
     if state.finished or body.attempt >= MOST_ATTEMPTS:

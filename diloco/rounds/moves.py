@@ -1,6 +1,7 @@
 """Moves of the round machine that both what arrives and what is due may cause."""
 
 from dataclasses import replace
+from typing import Any
 
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import (
@@ -13,10 +14,12 @@ from diloco.rounds.events import (
     Stop,
 )
 from diloco.rounds.evidence import Proof
+from diloco.rounds.late import Past
 from diloco.rounds.roster import included
 from diloco.rounds.state import Ballot, State
 from diloco.rounds.statements import Close, Pass
 from diloco.rounds.values import Value, value_digest
+from protocol.envelope import Sealed
 from protocol.messages import encode
 
 MOST_KNOWN_IDLE = 1024
@@ -118,7 +121,16 @@ def state_after(state: State, certified: Certified, now: float) -> State:
         },
         observed=state.observed,
         orders=tuple(order for order in state.orders if order.message.number > value.order_number),
+        past=_past_of(state),
     )
+
+
+def _past_of(state: State) -> Past:
+    """What this member heard of the round that it leaves."""
+    proposals = () if state.proposal is None else (state.proposal,)
+    votes = (sealed for held in state.votes.values() for sealed in held.values())
+    heard: tuple[Sealed[Any], ...] = (*state.readys.values(), *state.closes.values(), *proposals, *votes)
+    return Past.of((state.epoch, state.round), (e.peer for e in state.value.electorate), heard)
 
 
 def _abstains_after(state: State, value: Value) -> bool:

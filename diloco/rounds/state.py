@@ -9,6 +9,7 @@ from diloco.rounds import planning
 from diloco.rounds.certificate import Certified
 from diloco.rounds.electorate import is_quorum
 from diloco.rounds.events import Contribution, Observed
+from diloco.rounds.late import Past
 from diloco.rounds.records import Order
 from diloco.rounds.roster import Plan
 from diloco.rounds.rules import Rules
@@ -108,6 +109,7 @@ class State:
         orders: Operator orders that no value has taken up, by number.
         evidence: Evidence against voters that have not lost their seat for it, encoded, by who is accused.
         observed: What this member found out about others.
+        past: What was said of the round before this one.
     """
 
     me: str
@@ -155,6 +157,7 @@ class State:
     orders: tuple[Sealed[Order], ...] = ()
     evidence: Mapping[str, bytes] = field(default_factory=dict)
     observed: Observed = field(default_factory=Observed)
+    past: Past = field(default_factory=Past)
 
     @property
     def value(self) -> Value:

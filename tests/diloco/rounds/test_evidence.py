@@ -9,6 +9,7 @@ from diloco.reduce.messages import Header
 from diloco.rounds.certificate import Certified
 from diloco.rounds.events import Arrived, EvidenceCame, Note, Reduce
 from diloco.rounds.evidence import Proof, check, contradiction
+from diloco.rounds.late import MOST_LATE
 from diloco.rounds.machine import advance
 from diloco.rounds.statements import Close, Evidence, Pass, Proposal, Ready, Vote
 from diloco.rounds.values import parse_value, value_digest
@@ -212,6 +213,52 @@ def test_who_leaves_its_vote_out_of_a_later_ready_is_convicted() -> None:
     for name in honest:
         hear(swarm, name, "dora", ready(state, attempt=1, boot=state.boot))
     goes_on_without(swarm, "dora")
+
+
+@pytest.mark.parametrize("kind", ["two-votes", "two-closes", "two-proposals", "vote-left-out"])
+@pytest.mark.parametrize("first_too", [False, True], ids=["one before", "both after"])
+def test_what_contradicts_itself_after_its_round_was_decided_costs_the_seat_too(
+    kind: str, first_too: bool
+) -> None:
+    swarm = Swarm(FIVE, rounds=6)
+    leader = leads(swarm, 0)
+    liar = leader if kind in ("two-closes", "two-proposals") else next(n for n in FIVE if n != leader)
+    honest = [name for name in FIVE if name != liar]
+    boot = swarm.nodes[liar].state.boot
+    own = kind in ("two-closes", "two-proposals") and not first_too  # its first one is what it really said
+    place = {"epoch": 0, "round": 0, "attempt": 0 if own else 5}
+    voted = Vote(**place, value=b"y" * 32, boot=boot)
+    first, second = {
+        "two-votes": (voted, Vote(**place, value=b"x" * 32, boot=boot)),
+        "two-closes": (Close(**place, value=b"y"), Close(**place, value=b"x")),
+        "two-proposals": (Proposal(**place, readys=(b"y",)), Proposal(**place, readys=(b"x",))),
+        "vote-left-out": (voted, Ready(**{**place, "attempt": 9}, base=b"", boot=boot)),
+    }[kind]
+
+    def tell(lie: Any) -> None:
+        for name in honest:
+            hear(swarm, name, liar, lie)
+
+    if not first_too and not own:
+        tell(first)
+    swarm.run(when=lambda: all(node.state.round == 1 for node in swarm.live()))
+    if first_too:
+        tell(first)
+    assert not any(swarm.nodes[name].state.evidence for name in honest)
+    tell(second)
+    assert all(liar in swarm.nodes[name].state.evidence for name in honest)
+    goes_on_without(swarm, liar)
+
+
+def test_late_statements_that_are_kept_are_few() -> None:
+    swarm = Swarm(FIVE, rounds=6)
+    swarm.run(when=lambda: all(node.state.round == 1 for node in swarm.live()))
+    before = swarm.nodes["anna"].state.past.said["bert"]
+    for attempt in range(10, 40):
+        hear(swarm, "anna", "bert", vote(round=0, attempt=attempt))
+    past = swarm.nodes["anna"].state.past
+    assert len(past.said["bert"]) == len(before) + MOST_LATE
+    assert past.hear(says("zoe", vote(round=0))) == (past, None), "a stranger's word is nothing"
 
 
 def _has_vote(swarm: Swarm, name: str, of: str) -> bool:
