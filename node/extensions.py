@@ -31,6 +31,7 @@ SYSTEM = (
     "diloco.rounds.statements",
     "diloco.rounds.values",
     "node.messages",
+    "node.latency",
     "node.reporting",
     "protocol.delegation",
     "protocol.directory.records",

@@ -28,6 +28,7 @@ from node.children import end_descendants
 from node.delegating import key_in
 from node.eventlog import FILE, EventLog
 from node.joining import check_way_in, come_in, genesis_parts, teller
+from node.latency import Latency
 from node.lifecycle import StopSignals, stop_now
 from node.messages import AskGenesis, GenesisPart
 from node.network import Network
@@ -218,6 +219,9 @@ class Life(ABC):
         """Start the network and find the run."""
         network.endpoint.handle(self._on_ask_genesis)
         network.endpoint.handle(self._reporting.on_ask)
+        latency = Latency(network.endpoint, network.reached, self._emit)
+        network.endpoint.handle(latency.on_ask)
+        self._keep("latency", latency.run)
         genesis = await come_in(network, self._folder, self._join, self._say)
         self._genesis = self._shown.genesis = genesis
         return genesis

@@ -391,6 +391,14 @@ class Network:
             if role in record.roles and peer != self.me and peer not in self.banned
         ]
 
+    def reached(self) -> list[PeerId]:
+        """Members to which there is a way that is in use, without this node."""
+        return [
+            peer
+            for peer in self.members
+            if peer not in self.banned and peer != self.me and self.ways.to(peer)
+        ]
+
     def _belongs(self, peer: PeerId, audience: str) -> bool:
         if audience == "operator":
             return peer == self._operator

@@ -108,17 +108,14 @@ class DemoRun:
             start_members=min(12, self.members), changeable=("inner_lr", "round_tokens"), parameters=PARAMETERS,
         )  # fmt: skip
         for place, peer in enumerate(peers):
-            path = draw.choices(("direct", "punched", "relayed"), (6, 3, 1))[0]
+            path = self._path(place)
             yield Record(
                 seen_at=at, source=peer, trust="self-reported", peer=peer, name=self.name(place),
                 version="0.1.0" if draw.random() > 0.06 else "0.0.9", protocol=1, roles=("trainer",),
                 reach="direct" if path == "direct" else "tunnel", seen=f"203.0.113.{place % 250}:4001",
                 seat=place % 16 == 0,
             )  # fmt: skip
-            yield Measured(
-                seen_at=at, source=peer, trust="witnessed", peer=peer, path=path,
-                rtt=round(draw.lognormvariate(math.log(0.06 if path == "direct" else 0.12), 0.5), 4),
-            )  # fmt: skip
+            yield self._measured(place, at, draw)
             yield Admitted(
                 seen_at=at, peer=peer, seat=place % 16 == 0, expires_at=int(at) + 86_400, by="open"
             )
@@ -190,6 +187,16 @@ class DemoRun:
                 )  # fmt: skip
         for number in range(rounds):
             yield from self.one_round(number, speaking=None if number >= spoken else _SPEAKING)
+
+    def _path(self, place: int) -> str:
+        return random.Random(f"{self.seed}/path/{place}").choices(
+            ("direct", "punched", "relayed"), (6, 3, 1)
+        )[0]
+
+    def _measured(self, place: int, at: float, draw: random.Random) -> Measured:
+        peer, path = self.peer(place), self._path(place)
+        rtt = round(draw.lognormvariate(math.log(0.06 if path == "direct" else 0.12), 0.5), 4)
+        return Measured(seen_at=at, source=peer, trust="witnessed", peer=peer, path=path, rtt=rtt)
 
     def _members(self, banned: frozenset[str]) -> dict[str, Any]:
         peers = self.peers()
@@ -265,6 +272,15 @@ class DemoRun:
             yield Refused(
                 seen_at=at + 9, trust="certified", peer=peers[(number * 5) % len(peers)], what="admission",
                 code="E-ADM-004", reason="Version 0.0.7 is older than the run's window.", round=number,
+            )  # fmt: skip
+        for place in range(number % 4, len(peers), 4):
+            yield self._measured(place, at + 7, draw)
+        for peer in peers[number % 16 :: 16]:
+            asked = set(draw.sample(peers[::16] + peers, k=min(12, len(peers)))) - {peer}
+            seconds = {each: round(draw.lognormvariate(math.log(0.08), 0.6), 5) for each in sorted(asked)}
+            yield Reported(
+                seen_at=at + 6, source=peer, trust="self-reported", peer=peer, sequence=number * 100 + 90, t=at + 6,
+                kind="peer.round-trips", fields={"seconds": seconds}, boot="demo",
             )  # fmt: skip
         if number % 10 == 0:
             yield Policy(

@@ -135,6 +135,14 @@ def test_a_round_is_watched_in_a_browser(run: Cluster, browser: Browser) -> None
         open_page(page, "/members")
         for name in TRAINERS:
             expect(page.locator(".ag-row", has_text=name)).to_be_visible()
+        for name in TRAINERS:
+            run[name].wait("peer.round-trips", lambda event: len(event["seconds"]) >= 2)
+        open_page(page, "/network")
+        for name in TRAINERS:
+            row = page.get_by_role("region", name="Round trips among members").locator(
+                "tr", has_text=f"{name} ("
+            )
+            expect(row).to_contain_text(re.compile(r"\d"))
         open_page(page, f"/rounds/{first}")
         for name in TRAINERS:
             expect(page.locator(".ag-row", has_text=name)).to_contain_text("✔ accepted")

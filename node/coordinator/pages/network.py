@@ -1,17 +1,23 @@
 """Page 8: how peers reach each other: paths, round trips, and who cannot be reached."""
 
+import asyncio
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 
-from nicegui import ui
+from nicegui import background_tasks, ui
 from nicegui.element import Element
 
+from node.coordinator.database import StoreError
 from node.coordinator.pages import words
 from node.coordinator.pages.components import Figure, Rows, Text, peer_link, section, when
+from node.coordinator.pages.matrix import READ, Drawn, Matrix
 from node.coordinator.pages.site import Moment, Site
 from node.coordinator.view import View
+from node.latency import EVENT
 
+_READ_EVERY = 15.0  # seconds
 _BOUNDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
@@ -27,11 +33,10 @@ def add(site: Site) -> None:
             with section("Round trips from the coordinator"):
                 spread = Rows(("Round trip", "Direct", "Punched", "Relayed", "Other"), "Nothing was measured yet.",
                               "Round trips by path")  # fmt: skip
-                Text(
-                    "p",
-                    "Measured by this coordinator. Peers do not report the round trips among themselves.",
-                    "soft",
-                )
+                Text("p", "Measured by this coordinator.", "soft")
+            with section("Round trips among members"):
+                Text("p", "Each member asks some others about once a minute; it is their own word.", "soft")
+                matrix = Drawn()
             with section("Who cannot be reached, or was not heard for a minute"):
                 silent = Rows(
                     ("Node", "Says it is reached", "Why", "Heard", "What to do"),
@@ -39,8 +44,18 @@ def add(site: Site) -> None:
                     "Unreachable nodes",
                 )
 
+            read: list[float] = []
+
+            async def again(view: View) -> None:
+                with suppress(StoreError):  # the banner says it
+                    found = await asyncio.to_thread(site.service.store.newest, READ, kinds=(EVENT,))
+                    matrix.show(Matrix.of(found), view)
+
             def refresh(moment: Moment) -> None:
                 view = moment.view
+                if not read or moment.now - read[0] > _READ_EVERY:
+                    read[:] = [moment.now]
+                    background_tasks.create(again(view))
                 measured = [each.figures for each in view.members.values() if each.figures.rtt is not None]
                 times = sorted(each.rtt.value for each in measured if each.rtt is not None)
                 newest = max((each.rtt.as_of for each in measured if each.rtt is not None), default=0.0)
