@@ -268,6 +268,22 @@ class DemoRun:
             solved=0.15 + 0.5 * (1 - math.exp(-number / 150)), code="E-TOP-004" if outcome == "refused" else "",
             sentence="The activations of 3 of 32 checked tokens differ." if outcome == "refused" else "",
         )  # fmt: skip
+        told = {
+            "rollouts.queue": {
+                "newest": number, "workers": 5, "working": draw.randrange(6), "judging": draw.randrange(4),
+                "ready": draw.randrange(30), "free": draw.randrange(20), "validators": list(peers[:3]),
+                "distrusted": [],
+            },
+            "rollouts.step": {
+                "round": number, "reward": 0.2 + 0.5 * (1 - math.exp(-number / 120)), "solved": 0.4,
+                "staleness": {"0": 20, "1": 9, "2": 3},
+            },
+        }  # fmt: skip
+        for place, (kind, fields) in enumerate(told.items()):
+            yield Reported(
+                seen_at=at + 13 + place, source=peers[0], trust="self-reported", peer=peers[0], t=at + 13 + place,
+                sequence=number * 100 + 91 + place, kind=kind, fields=fields, boot="demo",
+            )  # fmt: skip
         if number % 11 == 5:
             yield Refused(
                 seen_at=at + 9, trust="certified", peer=peers[(number * 5) % len(peers)], what="admission",

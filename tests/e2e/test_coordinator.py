@@ -21,10 +21,18 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.cluster import RUN, Cluster, Daemon, cluster, command, free_port, settings
 from tests.e2e.remains import PATIENCE
-from tests.node.coordinator.browsing import chromium, open_page, watched, why_not
+from tests.node.coordinator.browsing import (
+    NARROW,
+    chromium,
+    low_contrast,
+    open_page,
+    too_wide,
+    watched,
+    why_not,
+)
 from tests.repository import documents
 
-OPEN = settings(RUN, {"start_members = 3": "start_members = 2"})
+OPEN = settings(RUN, {"start_members = 3": 'start_members = 3\nstart_within = "10 min"'})
 TRAINERS = ("ada", "bob", "cyd")
 
 browsed = pytest.mark.skipif(bool(why_not()), reason=why_not() or "Chromium is here")
@@ -198,6 +206,43 @@ def test_orders_of_the_command_line_stand_in_the_audit_log_too(run: Cluster) -> 
     assert ended.status == 0, ended.err
     entry = shown.until("/audit", lambda page: page["entries"][0]["action"] == "unban")["entries"][0]
     assert (entry["actor"], entry["reason"]) == ("command line", "it was repaired")
+
+
+def order(page: Page, shown: Dashboard, button: str, reason: str, **fields: str) -> None:
+    """Order something in the dialog that a button opens."""
+    page.get_by_role("button", name=button, exact=True).click()
+    for label, value in {"Reason, which everybody may read": reason, **fields}.items():
+        page.get_by_label(label).fill(value)
+    page.get_by_label("Operator's token").fill(shown.token)
+    page.get_by_test_id("sure").click()
+
+
+@browsed
+def test_invitations_are_made_and_ended_and_orders_wait_on_a_page(run: Cluster, browser: Browser) -> None:
+    shown = Dashboard(run["office"])
+    with watched(browser, shown.url, width=NARROW) as (page, problems):
+        frames = list[str]()
+        page.on("websocket", lambda socket: socket.on("framesent", lambda said: frames.append(str(said))))
+        open_page(page, "/operator")
+        order(
+            page, shown, "Invite", "they asked", **{"For whom": "the lab", "How many peers it lets in": "3"}
+        )
+        expect(page.locator(".ask output")).to_contain_text("Its token, shown only now: ")
+        token = page.locator(".ask output").inner_text().rpartition(" ")[2]
+        assert len(token) > 20 and frames and not any(token in each for each in frames)
+        assert low_contrast(page) == [] and too_wide(page) == []
+        page.locator(".ask").get_by_role("button", name="Close").click()
+        expect(page.locator(".ask")).to_have_count(0)
+        row = page.get_by_role("region", name="Invitations").locator("tbody tr").first
+        expect(row).to_contain_text("0 of 3")
+        order(page, shown, "End", "they are here")
+        expect(row).to_contain_text("closed")
+        order(page, shown, "Pause", "later", **{"From this round on; empty for at once": "90000"})
+        waiting = page.get_by_role("region", name="Orders that wait").locator("tbody tr")
+        expect(waiting).to_contain_text("from round 90000")
+        order(page, shown, "Drop", "never mind")
+        expect(waiting).to_have_count(0)
+        assert problems == []
 
 
 @browsed

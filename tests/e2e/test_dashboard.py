@@ -141,8 +141,9 @@ def test_the_keyboard_alone_reaches_the_content_an_action_and_its_way_out(served
         expect(page.get_by_role("button", name="Pause")).to_be_focused()
         page.keyboard.press("Enter")
         reason = page.get_by_label("Reason, which everybody may read")
-        expect(reason).to_be_focused()
+        expect(page.get_by_label("From this round on; empty for at once")).to_be_focused()
         assert too_wide(page) == [] and low_contrast(page) == []
+        page.keyboard.press("Tab")
         page.keyboard.type("a new release")
         expect(reason).to_have_value("a new release")
         page.keyboard.press("Escape")
@@ -166,7 +167,7 @@ def test_the_run_is_played_from_its_events_and_the_log_is_filtered(served: Serve
             arg=before,
         )
         page.get_by_role("button", name="⏸ Pause").click()
-        assert int(slider.input_value()) > 500
+        page.wait_for_function("each => Number(each.value) > 500", arg=slider.element_handle())
         page.get_by_role("button", name="Newest").click()
         page.get_by_label("Kind").select_option("verdict")
         kinds = page.get_by_role("region", name="Events").locator("tbody tr td:nth-child(4)")

@@ -20,20 +20,53 @@ SEND = "(event) => sendOrder(event.target.closest('.ask')).then((answer) => emit
 
 
 @dataclass(frozen=True)
+class Field:
+    """What a dialog asks for beside reason and token.
+
+    Attributes:
+        name: Of the order's field in the API.
+        label: For people.
+        times: By how much a number is multiplied; 0 for a text.
+        given: What stands there at first.
+    """
+
+    name: str
+    label: str
+    times: int = 0
+    given: str = ""
+
+
+ROUND = Field("round", "From this round on; empty for at once", 1)
+NAME, VALUE, NUMBER = Field("name", "Parameter"), Field("value", "Value"), Field("value", "Its number")
+DAYS = Field("seconds", "Days that it lasts; empty for good", 86_400)
+INVITATION = (
+    Field("uses", "How many peers it lets in", 1, "1"),
+    Field("seconds", "Days that it is good", 86_400, "7"),
+    Field("note", "For whom"),
+)
+
+
+@dataclass(frozen=True)
 class Offer:
     """An action as a button.
 
     Attributes:
-        do: Its name, as in ``intellect-node admin``.
+        do: Its name, as in ``intellect-node admin``; empty where ``path`` says what is done.
         text: What stands on the button.
         means: What it does, in a sentence.
-        fields: Which more it needs: ``name``, ``value``.
+        fields: What more it needs.
+        value: Of the order's ``value``, where it is known before.
+        path: Where in the API the order goes.
+        method: And how.
     """
 
     do: str
     text: str
     means: str
-    fields: tuple[str, ...] = ()
+    fields: tuple[Field, ...] = ()
+    value: str = ""
+    path: str = "actions"
+    method: str = "POST"
 
 
 def button(site: Site, offer: Offer, peer: str = "") -> None:
@@ -44,38 +77,43 @@ def button(site: Site, offer: Offer, peer: str = "") -> None:
 
 def _ask(offer: Offer, peer: str) -> None:
     with ui.dialog() as dialog, Element("div").classes("card ask").props("role=document") as form:
-        form.props(f'data-action="{offer.do}" data-peer="{peer}"')
+        form.props(f'data-action="{offer.do}" data-peer="{peer}" data-value="{offer.value}"')
+        form.props(f'data-path="{offer.path}" data-method="{offer.method}"')
         Text("h2", f"{offer.text}{': ' + words.short(peer) if peer else ''}")
         Text("p", offer.means)
-        fields = [_field(each.capitalize(), each, 64) for each in offer.fields]
-        fields.append(_field("Reason, which everybody may read", "reason", MAX_REASON))
+        fields = [_field(each) for each in offer.fields]
+        fields.append(_field(Field("reason", "Reason, which everybody may read")))
         fields[0].props("data-autofocus")
-        _field("Operator's token", "token", 200, secret=True)
+        _field(Field("token", "Operator's token"))
         said = Text("p", "", "sign bad").props("role=alert")
+        Text("output", "", "mono")
         with Element("div").classes("bar"):
             sure = Text("button", f"Yes: {offer.text.lower()}", "button go").props(
                 "type=button data-testid=sure"
             )
-            Text("button", "No", "button").props("type=button").on("click", dialog.close)
+            Text("button", "Close", "button").props("type=button").on("click", dialog.close)
 
     def answered(event: GenericEventArguments) -> None:
         done, sentence = event.args.get("done") is True, words.safe(str(event.args.get("sentence", "")), 300)
-        if not done:
-            said.say(f"✖ {sentence}")
-            return
-        ui.notify(sentence, type="positive", close_button="Close", timeout=10_000)
-        dialog.close()
+        said.say("" if done else f"✖ {sentence}")
+        if done:
+            ui.notify(f"✔ {sentence}", timeout=10_000, actions=[{"label": "Close", "color": "white"}])
+        if done and event.args.get("shows") is not True:
+            dialog.close()
 
     sure.on("click", answered, js_handler=SEND)
     dialog.on_value_change(lambda event: dialog.delete() if not event.value else None)
     dialog.open()
 
 
-def _field(label: str, name: str, longest: int, secret: bool = False) -> Text:
+def _field(field: Field) -> Text:
     """A labelled field whose content stays in the browser."""
+    kind = "number" if field.times else "password" if field.name == "token" else "text"
+    longest = MAX_REASON if field.name in ("reason", "note", "token") else 64
     with Element("label").classes("ask-field"):
-        Text("span", label)
-        kind = "password" if secret else "text"
+        Text("span", field.label)
         made = Text("input", "", "field")
-    made.props(f'type={kind} name={name} maxlength={longest} autocomplete="off"')
-    return made
+    made.props(
+        f'type={kind} name={field.name} maxlength={longest} autocomplete="off" data-times={field.times}'
+    )
+    return made.props(f'placeholder="{field.given}" min=0' if field.given else "")

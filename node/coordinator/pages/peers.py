@@ -8,7 +8,7 @@ from nicegui.element import Element
 
 from node.coordinator.database import StoreError
 from node.coordinator.pages import words
-from node.coordinator.pages.acting import Offer, button
+from node.coordinator.pages.acting import DAYS, ROUND, Offer, button
 from node.coordinator.pages.components import (
     VALUE,
     Age,
@@ -27,10 +27,10 @@ from node.coordinator.view import Member, Round, View
 
 _OFFERS = (
     Offer("admit", "Admit", "Lets it in by an invitation that only it can use."),
-    Offer("seat", "Give a vote", "Gives it a vote from the next round that names the order."),
-    Offer("unseat", "Take the vote", "Takes its vote; it goes on to contribute."),
-    Offer("kick", "Kick", "Ends its part in the run; it may come back."),
-    Offer("ban", "Ban", "Ends its part in the run until the ban is lifted."),
+    Offer("seat", "Give a vote", "Gives it a vote from the next round that names the order.", (ROUND,)),
+    Offer("unseat", "Take the vote", "Takes its vote; it goes on to contribute.", (ROUND,)),
+    Offer("kick", "Kick", "Ends its part in the run; it may come back.", (ROUND,)),
+    Offer("ban", "Ban", "Ends its part in the run until the ban ends or is lifted.", (DAYS, ROUND)),
     Offer("unban", "Lift the ban", "Lets it in again."),
 )
 

@@ -7,9 +7,22 @@ from nicegui import ui
 from nicegui.element import Element
 
 from node.coordinator.pages import words
-from node.coordinator.pages.components import Figure, Rows, Text, chart, peer_link, section, set_lines, when
+from node.coordinator.pages.components import (
+    Age,
+    Cell,
+    Figure,
+    Rows,
+    Text,
+    chart,
+    peer_link,
+    section,
+    set_lines,
+    when,
+)
 from node.coordinator.pages.progress import rewards
 from node.coordinator.pages.site import Moment, Site
+from node.coordinator.view import View
+from node.coordinator.view_rollouts import Learning
 
 
 def add(site: Site) -> None:
@@ -27,6 +40,13 @@ def add(site: Site) -> None:
                 waiting, behind = Figure("Undecided"), Figure("Staleness", "versions behind, newest verdicts")
             with section("Reward of the last accepted rollouts"):
                 drawn = chart("Reward of the last accepted rollouts", rewards(site.service.view))
+            with section("Where the rollouts of each trainer are"):
+                queues = Rows(
+                    ("Trainer", "Version", "Workers", "Wanted", "Made now", "Being judged", "Ready", "Validators",
+                     "Last step", "Staleness of its groups", "Waits for"),
+                    "No trainer said anything yet.", "Where the rollouts are",
+                )  # fmt: skip
+                queue_age = Age()
             with Element("div").classes("wide"):
                 with section("Validators"):
                     validators = Rows(
@@ -44,6 +64,8 @@ def add(site: Site) -> None:
 
             def refresh(moment: Moment) -> None:
                 view, sums, held = moment.view, moment.view.rollouts, moment.view.verdicts
+                queues.show(view.learning, lambda: [_queue(view, each) for each in view.learning.values()])
+                queue_age.at(max((each.as_of for each in view.learning.values()), default=0.0))
                 if last and last[0] is held:
                     return
                 first = not last
@@ -78,3 +100,17 @@ def add(site: Site) -> None:
                 ])  # fmt: skip
 
             site.follow(refresh)
+
+
+def _queue(view: View, each: Learning) -> tuple[Cell, ...]:
+    validators = f"{len(each.validators)}" + (
+        f", ▲ {len(each.distrusted)} distrusted" if each.distrusted else ""
+    )
+    step = f"round {each.round}, reward {words.number(each.reward)}, solved {words.number(each.solved, 2)}"
+    ages = sorted(each.staleness.items(), key=lambda item: (len(item[0]), item[0]))
+    behind = ", ".join(f"{groups} of {words.safe(age, 8)} behind" for age, groups in ages)
+    return (
+        partial(peer_link, view, each.peer), str(each.newest), str(each.workers), str(each.free), str(each.working),
+        str(each.judging), str(each.ready), validators, step if each.round >= 0 else "—", behind or "—",
+        words.safe(each.waiting, 200) or "—",
+    )  # fmt: skip

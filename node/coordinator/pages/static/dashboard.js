@@ -11,20 +11,24 @@
     return `${Math.floor(whole / 86400)} days`;
   }
 
+  function say(element, text) {
+    if (element.textContent !== text) element.textContent = text;
+  }
+
   function tick() {
     const now = Date.now() / 1000 + ahead;
     for (const each of document.querySelectorAll("[data-at]")) {
       const at = Number(each.dataset.at);
-      each.textContent = at > 0 ? `as of ${span(now - at)} ago` : "not known yet";
+      say(each, at > 0 ? `as of ${span(now - at)} ago` : "not known yet");
       each.classList.toggle("stale", at > 0 && now - at > 60);
     }
     for (const each of document.querySelectorAll("[data-since]")) {
       const since = Number(each.dataset.since);
-      each.textContent = since > 0 ? `${span(now - since)} ago` : "—";
+      say(each, since > 0 ? `${span(now - since)} ago` : "—");
     }
     for (const each of document.querySelectorAll("[data-until]")) {
       const until = Number(each.dataset.until);
-      each.textContent = until > now ? `at most ${span(until - now)} more` : until > 0 ? "overdue" : "";
+      say(each, until > now ? `at most ${span(until - now)} more` : until > 0 ? "overdue" : "");
     }
   }
 
@@ -50,18 +54,24 @@
       if (here) here.parentElement.scrollLeft = here.offsetLeft - here.parentElement.clientWidth / 2 + here.clientWidth / 2;
       paint();
       tick();
+      new MutationObserver(tick).observe(document.body, { childList: true, subtree: true }); // rows made anew
     }, 50);
   });
   setInterval(tick, 1000);
 
   // An order to the API. The token stands in a header, which no other site's page can set, and is forgotten afterwards.
+  // What an answer holds for the operator alone is shown here, and not told to the page's server.
   globalThis.sendOrder = async (form) => {
-    const order = { action: form.dataset.action, peer: form.dataset.peer || "", confirm: true };
+    const { action, peer, value, path, method } = form.dataset;
+    const order = action ? { action, peer, confirm: true, ...(value && { value }) } : {};
     let token = "";
     for (const field of form.querySelectorAll("input")) {
       if (field.name === "token") {
         token = field.value.trim();
         field.value = "";
+      } else if (field.type === "number") {
+        const given = field.value || field.placeholder;
+        if (given) order[field.name] = Math.round(Number(given) * Number(field.dataset.times));
       } else order[field.name] = field.value.trim();
     }
     if (!order.reason) return { done: false, sentence: "An action needs a reason, which everybody may read." };
@@ -69,12 +79,15 @@
     const sure = form.querySelector(".go");
     sure.disabled = true;
     try {
-      const answer = await fetch("/api/v1/actions", {
-        method: "POST", credentials: "omit", redirect: "error", body: JSON.stringify(order),
+      const deletes = method === "DELETE";
+      const query = deletes ? `?${new URLSearchParams(order)}` : "";
+      const answer = await fetch(`/api/v1/${path}${query}`, {
+        method, credentials: "omit", redirect: "error", body: deletes ? undefined : JSON.stringify(order),
         headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
       });
       const said = await answer.json();
-      if (answer.ok) return { done: true, sentence: said.outcome };
+      if (said.token) form.querySelector("output").textContent = `Its token, shown only now: ${said.token}`;
+      if (answer.ok) return { done: true, sentence: said.outcome || said.sentence, shows: Boolean(said.token) };
       if (answer.status !== 401) return { done: false, sentence: said.sentence };
       return { done: false, sentence: "This is not the operator's token, which is in coordinator/operator.token." };
     } catch {
