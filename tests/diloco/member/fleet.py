@@ -373,7 +373,7 @@ class Fleet:
             post.run()
         return value
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = 150.0) -> None:
         async with asyncio.timeout(seconds):
             while not condition():
                 for post in self.posts:
@@ -384,7 +384,7 @@ class Fleet:
     def living(self) -> list[Post]:
         return [post for post in self.posts if post.alive]
 
-    async def all_finished(self, seconds: float = 60.0) -> None:
+    async def all_finished(self, seconds: float = 150.0) -> None:
         await self.until(lambda: all(post.of("run.finished") for post in self.living()), seconds)
 
     def check_equal(self) -> None:

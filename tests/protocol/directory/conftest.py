@@ -56,7 +56,7 @@ def helper_that(tmp_path: Path) -> Callable[[str], Path]:
     return make
 
 
-def all_end(pidfds: list[int], seconds: float = 10) -> bool:
+def all_end(pidfds: list[int], seconds: float = 60) -> bool:
     """Whether all processes end; a process that nobody has reaped counts as ended."""
     left = list(pidfds)
     while left:

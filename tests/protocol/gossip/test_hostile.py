@@ -41,7 +41,7 @@ def host_of(node: Node) -> str:
     return node.carrier.multiaddrs[0].rpartition("/p2p/")[2]
 
 
-async def cuts_off(victim: Node, villain: Node, seconds: float = 15) -> None:
+async def cuts_off(victim: Node, villain: Node, seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while any(one.host == host_of(villain) for one in await victim.carrier.neighbours()):
             await asyncio.sleep(0.02)

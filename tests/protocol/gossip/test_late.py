@@ -102,7 +102,7 @@ async def test_a_peer_that_does_not_answer_or_answers_with_rubbish_harms_nobody(
         sealed = await true.gossip.publish(News(text="true"))
         false.gossip._history.add("gossip-tests.news", changed(sealed))
         await start(asking)
-        for _ in range(10):  # two of the three are asked each time
+        for _ in range(60):  # two of the three are asked each time
             asking.gossip.ask_soon()
             try:
                 await asking.hears("true", seconds=1)
