@@ -382,17 +382,20 @@ class Coordinator:
         return here | ({self._network.me} if "trainer" in self._network.roles else set())
 
     async def begin(self) -> Certified:
-        """Wait until enough members announced themselves, then write the start record (docs/rounds.md, words)."""
+        """Wait until enough members announced themselves, then write the start record (docs/rounds.md, words).
+
+        With time over, so many as are here are enough, but not none: a run that nobody votes in could never go on.
+        """
         section = self._genesis.sections.round
         loop = asyncio.get_running_loop()
         end = loop.time() + section.start_within.total_seconds()
         shown = 0
         while True:
             here = self._trainers()
-            if len(here) >= section.start_members or loop.time() >= end:
+            if len(here) >= section.start_members or (here and loop.time() >= end):
                 break
             if len(here) != shown:
-                shown, left = len(here), end - loop.time()
+                shown, left = len(here), max(0.0, end - loop.time())
                 wanted = section.start_members
                 sentence = f"{shown} of {wanted} members are here; the run starts in {left:.0f} s at most."
                 self._emit(

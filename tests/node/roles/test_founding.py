@@ -1,11 +1,16 @@
 """A run's start record is written once."""
 
+import asyncio
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from diloco.rounds.certificate import Certified
 from node.roles.founding import FOUNDED_FILE, write_start
-from tests.node.roles.test_coordinator import Office
+from protocol.testing import VirtualLoop
+from protocol.units import PeerId
+from tests.node.roles.test_coordinator import Office, identity
 
 
 class Founder:
@@ -58,3 +63,29 @@ async def test_a_delegates_key_founds_nothing_and_leaves_no_mark(tmp_path: Path)
     founder.has_root_key = False
     taken, said = await found(founder, tmp_path, begun=[False])
     assert not taken and not said and not founder.asked and not (tmp_path / FOUNDED_FILE).exists()
+
+
+def test_a_run_begins_with_somebody_however_late_they_come(tmp_path: Path) -> None:
+    """The coordinator trains nothing itself, and its members take longer to come than it waits for all of them."""
+    office = Office(tmp_path)
+    late = identity(7).peer_id
+    came: list[float] = []
+
+    def peers() -> list[PeerId]:
+        return [late] if came else []
+
+    office.network.roles, office.network.peers = ("coordinator",), peers
+    patience = office.genesis.sections.round.start_within.total_seconds()
+
+    async def scene() -> Certified:
+        begins = asyncio.ensure_future(office.coordinator.begin())
+        await asyncio.sleep(3 * patience + 10)
+        assert not begins.done()
+        raw = office.admit(7)
+        office.network.members = {late: SimpleNamespace(roles=("trainer",), admission=raw, boot=b"b" * 16)}
+        came.append(asyncio.get_running_loop().time())
+        return await begins
+
+    with closing(VirtualLoop()) as loop:
+        start = loop.run_until_complete(scene())
+    assert [elector.peer for elector in start.value.electorate] == [late]
