@@ -80,7 +80,14 @@ class Exchange:
         )
 
     async def reduce(self, asked: Reduce) -> None:
-        """Run the reduce of a free proposal; the leader reports when it holds every chunk, durably."""
+        """Run the reduce of a free proposal; the leader reports when it holds every chunk, durably.
+
+        A round that was decided before it could begin is not reduced: its owners have gone on, and who needs its bytes
+        would wait for what never comes before it asks for them.
+        """
+        state = self._state()
+        if (asked.epoch, asked.round) != (state.epoch, state.round):
+            return
         emit, clock = self._setting.emit, self._setting.clock
         plan, leader, attempt = asked.plan, asked.leader, asked.attempt
         patience = self._state().attempt_length() / 2

@@ -10,6 +10,7 @@ import pytest
 from diloco.codec import codec
 from diloco.member import restoring
 from diloco.outer_state import OuterState
+from diloco.rounds.events import Reduce
 from tests.diloco.member.fleet import Fleet, Post, fleet, heavy_tailed, tiny_genesis
 
 
@@ -151,3 +152,21 @@ async def test_a_member_that_missed_more_rounds_than_others_keep_downloads_a_che
         crowd.check_equal()
         assert victim.of("state.downloaded")
         assert victim.digests()[10] == crowd.posts[0].digests()[10]
+
+
+async def test_who_hears_of_a_round_when_it_is_decided_asks_for_its_bytes_at_once(tmp_path: Path) -> None:
+    genesis = tiny_genesis(rounds=4, deadline={"progress": "10 min"})
+    async with fleet(tmp_path, 3, heavy_tailed, genesis, begin=False) as crowd:
+        late = await crowd.add(seated=False)
+        exchange = late.member._exchange
+        reduce = exchange.reduce
+
+        async def behind(asked: Reduce) -> None:
+            await crowd.until(lambda: any(event["round"] == asked.round for event in late.of("commit")))
+            await reduce(asked)
+
+        exchange.reduce = behind  # type: ignore[method-assign]
+        crowd.begin()
+        await crowd.all_finished()
+        crowd.check_equal()
+        assert not late.of("reduce.begin") and 4 in late.digests()
