@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from diloco.member import beginning
+from diloco.rounds.leases import spans_of
 from diloco.rounds.records import Order
 from protocol.envelope import seal
 from protocol.errors import Code, NodeError
-from tests.diloco.member.fleet import OPERATOR, Post, fleet, heavy_tailed, tiny_genesis
+from tests.diloco.member.fleet import OPERATOR, Post, fleet, heavy_tailed, positions, tiny_genesis
 
 
 async def test_a_stopped_swarm_agrees_on_the_highest_certificate_and_goes_on(tmp_path: Path) -> None:
@@ -140,18 +141,31 @@ async def test_a_voter_that_lost_its_disk_votes_again_once_a_value_lists_its_boo
 @pytest.mark.failure_mode(11)
 @pytest.mark.failure_mode(12)
 async def test_a_member_cut_off_pauses_commits_nothing_and_follows_after_healing(tmp_path: Path) -> None:
-    async with fleet(tmp_path, 4, heavy_tailed, tiny_genesis(rounds=6)) as crowd:
+    async with fleet(tmp_path, 4, heavy_tailed, tiny_genesis(rounds=8)) as crowd:
         alone = crowd.posts[2]
-        crowd.posts[0].on("commit", lambda: setattr(crowd, "cut", lambda a, b: alone in (a, b)), round=1)
         others = [post for post in crowd.posts if post is not alone]
-        await crowd.until(lambda: all(post.round >= 5 for post in others))
-        assert all(event["peer"] == alone.peer for post in others for event in post.of("peer.gone"))
-        assert alone.round <= 2 and len(alone.trained) <= 3, "it paused"
+        under_way = 0
+
+        def told(post: Post) -> set[str]:
+            return {event["peer"] for event in post.of("peer.gone")}
+
+        def cut() -> None:
+            nonlocal under_way
+            crowd.cut = lambda a, b: alone in (a, b)
+            under_way = max(post.round for post in crowd.posts)
+
+        crowd.posts[0].on("commit", cut, round=1)
+        await crowd.until(lambda: 0 < under_way <= min(post.round for post in others) - 3)
+        await crowd.until(lambda: all(alone.peer in told(post) for post in others))
+        assert alone.round <= under_way + 1, "it decides nothing beyond what had reached it"
+        leased = [c.leases[alone.peer] for c in alone.member.ledger.after(0, -2) if alone.peer in c.leases]
+        trained = {p for _, start, count in alone.trained for p in range(start, start + count)}
+        assert trained <= positions(span for lease in leased for span in spans_of(lease)), "it paused"
         crowd.cut = lambda a, b: False
         await crowd.all_finished()
         crowd.check_equal()
         crowd.check_books()
-        assert 6 in alone.digests()
+        assert 8 in alone.digests()
 
 
 @pytest.mark.failure_mode(11)
