@@ -88,7 +88,9 @@ def on_planted(state: State, event: Planted, now: float) -> Step:
     planted = sum(file.planted for file in files.values())
     if unfit or planted >= state.rules.per_validator or not set(trusted(state)) - set(know):
         return state, [Delete((event.file.digest,))]
-    file = replace(event.file, state="waiting", opinions=(), wanted=1, planted=True, apart=know)
+    file = replace(
+        event.file, state="waiting", opinions=(), wanted=1, code="", struck=0, heard=False, planted=True, apart=know
+    )  # fmt: skip
     state, file = _acknowledge(state, file, event.link)
     return state.with_timer("file", file.key, now, state.rules.appeal_within), []
 

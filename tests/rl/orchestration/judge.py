@@ -95,7 +95,7 @@ class Judge:
         )
         most = {
             "works": 2 * groups,
-            "files": groups + 2 * rules.most_refused,
+            "files": groups + 2 * rules.most_refused + rules.per_validator,
             "places": 4 * groups,
             "workers": rules.most_workers,
         }

@@ -25,6 +25,7 @@ from rl.orchestration.events import (
     Give,
     Gone,
     Judged,
+    Planted,
     Published,
     Save,
     Tell,
@@ -148,7 +149,7 @@ class World:
             case Delete(digests):
                 for digest in digests:
                     file = files.get(digest.hex())
-                    if file is not None and not trainer.is_banned(file.worker):
+                    if file is not None and not file.planted and not trainer.is_banned(file.worker):
                         self.judge.deleted(self.value, file)
                     trainer.files.discard(digest)
             case Give(work, _):
@@ -254,14 +255,28 @@ class World:
         strikes: int = 1,
         most: int | None = None,
         unsure: bool = False,
+        keen: bool = False,
     ) -> None:
-        """The validator that was asked first gives its verdict."""
+        """The validator that was asked first gives its verdict; a keen one knows what is planted."""
         if trainer.asked:
             validator, digest = trainer.asked.pop(0)
+            file = trainer.state.kept.files.get(digest.hex())
+            if keen and file is not None and file.planted:
+                accepted = False
             opinion = Opinion(validator, True, doubt=strikes == 2)
             if not accepted:
                 opinion = Opinion(validator, False, "E-RL-070", "Found.", 0 if unsure else strikes, unsure)
             self.feed(trainer, Judged(digest, opinion), most)
+
+    def plant(self, trainer: Trainer, number: int, most: int | None = None) -> None:
+        """A bad file is made from one that was taken."""
+        taken = [file for file in trainer.state.kept.files.values() if not file.planted]
+        if taken:
+            origin = taken[number % len(taken)]
+            self.made += 1
+            digest = blake3(self.made.to_bytes(8, "big")).digest()
+            bad = replace(origin, digest=digest, opinions=(), planted=True)
+            self.feed(trainer, Planted(bad, origin.digest, blake3(digest).digest()), most)
 
     def forget_verdict(self, trainer: Trainer) -> None:
         """A validator stays silent."""
@@ -340,7 +355,7 @@ class World:
                     self.ask(trainer, f"honest-{turn // 40}")
                     self.answer(trainer, f"honest-{turn // 40}")
                 while trainer.asked:
-                    self.judge_one(trainer, accepted=True)
+                    self.judge_one(trainer, accepted=True, keen=True)
                 while self.train(trainer):
                     pass
             ready = {
@@ -407,6 +422,7 @@ def play(seed: int, deeds: int = 250, trainers: int = 1) -> World:
             (0.04, partial(world.time_passes, draw.choice([0.5, 4.0, 12.0]))),
             (0.02, partial(world.lose, worker)),
             (0.03, partial(world.appeal, trainer, draw.randrange(8))),
+            (0.02, partial(world.plant, trainer, draw.randrange(8), most)),
             (
                 0.02,
                 partial(
