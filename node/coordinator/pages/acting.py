@@ -97,7 +97,12 @@ def _ask(offer: Offer, peer: str) -> None:
         done, sentence = event.args.get("done") is True, words.safe(str(event.args.get("sentence", "")), 300)
         said.say("" if done else f"✖ {sentence}")
         if done:
-            ui.notify(f"✔ {sentence}", timeout=10_000, actions=[{"label": "Close", "color": "white"}])
+            ui.notify(
+                f"✔ {sentence}",
+                position="top",
+                timeout=10_000,
+                actions=[{"label": "Close", "color": "white"}],
+            )
         if done and event.args.get("shows") is not True:
             dialog.close()
 

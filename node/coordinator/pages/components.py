@@ -188,7 +188,7 @@ FAINT = {"color": "#808080", "opacity": 0.3}
 
 _AXIS = """value => { const size = Math.abs(value);
 const place = size < 10000 ? 0 : Math.min(4, Math.floor(Math.log10(size) / 3));
-return place === 0 ? String(value) :
+return place === 0 ? String(Number(value.toPrecision(6))) :
 Number((value / 1000 ** place).toPrecision(3)) + ["", " k", " M", " G", " T"][place]; }"""
 _LOW, _HIGH = (
     f"v => v.{end} {sign} Math.max(0.05 * (v.max - v.min), 0.02 * Math.abs(v.{end}))"

@@ -74,7 +74,7 @@ def _kept(site: Site) -> None:
         with Element("div").classes("bar"):
             button(site, _INVITE)
         invitations = Rows(("No.", "For whom", "Used", "State", ""), "None.", "Invitations")
-    read: list[float] = []
+    read: list[tuple[float, object]] = []
 
     async def again(view: View) -> None:
         orders, invited = await asyncio.to_thread(
@@ -84,8 +84,9 @@ def _kept(site: Site) -> None:
         invitations.show(invited, lambda: [_invitation(site, each) for each in invited[::-1]])
 
     def refresh(moment: Moment) -> None:
-        if not read or moment.now - read[0] > _READ_EVERY:
-            read[:] = [moment.now]
+        done = moment.view.actions
+        if not read or moment.now - read[0][0] > _READ_EVERY or read[0][1] is not done:
+            read[:] = [(moment.now, done)]
             background_tasks.create(again(moment.view))
 
     site.follow(refresh)
