@@ -26,6 +26,8 @@ NAME = "policy"
 
 _PAUSE = timedelta(seconds=1)
 _PATIENCE = timedelta(seconds=30)
+_HASTE = timedelta(seconds=5)
+"""Patience with servers from which nothing comes, while another trainer's may have the same version."""
 _MOST_WAYS = 8
 
 
@@ -226,12 +228,14 @@ class PolicyFollower:
         failed = NodeError(Code.RL_POLICY, f"No trainer tells where policy version {known.version} is.")
         for way in known.ways:
             try:
-                return await self._fetch_from(way, known, path)
+                return await self._fetch_from(
+                    way, known, path, _PATIENCE if way is known.ways[-1] else _HASTE
+                )
             except NodeError as error:
                 failed = error
         raise failed
 
-    async def _fetch_from(self, way: Way, known: Known, path: Path) -> int:
+    async def _fetch_from(self, way: Way, known: Known, path: Path, patience: timedelta) -> int:
         """By the cheapest way where it is the newest version, else whole; the bytes that came."""
         newest, publisher = self.newest, way.publisher
         if newest is not None and newest.version == known.version:
@@ -240,13 +244,13 @@ class PolicyFollower:
                 self._serials.get(publisher, 0),
             )
             with suppress(NodeError):
-                brought = await library.bring(way.sources, newer_than=before, patience=_PATIENCE)
+                brought = await library.bring(way.sources, newer_than=before, patience=patience)
                 self._serials[publisher] = brought.serial
                 if path.exists():
                     return brought.bytes
         into = path.with_suffix(".whole")
         expect = Expect(publisher=publisher, version=label_of(known.version))
-        fetched = await fetch_version(way.sources, into, expect, NAME, patience=_PATIENCE)
+        fetched = await fetch_version(way.sources, into, expect, NAME, patience=patience)
         if fetched.manifest.result_digest != known.weights:
             into.unlink(missing_ok=True)
             raise NodeError(
