@@ -53,6 +53,8 @@ def test_members_with_one_and_two_workers_have_equal_bits_in_every_round(swarm: 
         for other in FIRST:
             swarm[other].contributed(swarm[name].peer)
     assert len(swarm["bob"].wait("workers.ready")["pids"]) == 2
+    for name in FIRST:
+        swarm[name].wait("apply", lambda event: event["round"] >= 3)
     assert swarm.check_digests() >= 3
     swarm.check_values()
 
