@@ -4,6 +4,7 @@ One file for each statement and chunk: the exhibits one after the other, each af
 waiting for the disk: what a power cut takes cannot be shown, and that costs some rounds of ownership and no more.
 """
 
+import shutil
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -59,7 +60,7 @@ class Exhibits:
 
     def has(self, statement: bytes, chunk: int) -> bool:
         """Whether there are exhibits of a statement here."""
-        return next(self._folder.glob(f"*/{statement.hex()}-{chunk}.bin"), None) is not None
+        return self._find(statement, chunk) is not None
 
     def read(self, statement: bytes, chunk: int) -> Iterator[Exhibit]:
         """The exhibits of a statement, one at a time; none where there are none, or they were removed meanwhile.
@@ -67,7 +68,7 @@ class Exhibits:
         Raises:
             NodeError: ``STO_CORRUPT`` or ``WIRE_…``: the file is damaged.
         """
-        path = next(self._folder.glob(f"*/{statement.hex()}-{chunk}.bin"), None)
+        path = self._find(statement, chunk)
         if path is None:
             return
         try:
@@ -82,14 +83,24 @@ class Exhibits:
 
     def keep(self, most: int) -> None:
         """Remove all but the newest files."""
-        files = sorted(self._folder.glob("*/*.bin"), key=lambda file: file.stat().st_mtime_ns)
-        for file in files[:-most]:
+        times: list[tuple[int, Path]] = []
+        for folder in self._rounds():
+            with suppress(FileNotFoundError):  # another thread removes, too
+                times += [
+                    (file.stat().st_mtime_ns, file) for file in folder.iterdir() if file.suffix == ".bin"
+                ]
+        for _, file in sorted(times)[:-most]:
             file.unlink(missing_ok=True)
 
     def prune(self, before_round: int) -> None:
         """Remove what is about rounds before one."""
-        for folder in self._folder.glob("*"):
+        for folder in self._rounds():
             if int(folder.name) < before_round:
-                for file in folder.iterdir():
-                    file.unlink(missing_ok=True)
-                folder.rmdir()
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _rounds(self) -> list[Path]:
+        return list(self._folder.iterdir()) if self._folder.is_dir() else []
+
+    def _find(self, statement: bytes, chunk: int) -> Path | None:
+        paths = (folder / f"{statement.hex()}-{chunk}.bin" for folder in self._rounds())
+        return next((path for path in paths if path.is_file()), None)

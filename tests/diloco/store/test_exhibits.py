@@ -1,6 +1,7 @@
 """What was averaged, on disk."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,16 @@ def test_where_nothing_can_be_written_it_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(NodeError):
         Exhibits(tmp_path / "file").write(1, DIGEST, 0, ONE)
+
+
+def test_several_threads_may_read_and_remove_at_once(tmp_path: Path) -> None:
+    kept = Exhibits(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        for first in range(0, 400, 8):
+            for number in range(first, first + 8):
+                kept.write(number, bytes([number % 256]) * 32, 0, ONE)
+            deeds = [pool.submit(kept.prune, first + ahead) for ahead in range(1, 9)]
+            deeds += [pool.submit(kept.has, bytes(32), 0) for _ in range(4)] + [pool.submit(kept.keep, 3)]
+            for deed in deeds:
+                deed.result()
+    assert not kept.has(bytes([7]) * 32, 0)
