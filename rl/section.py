@@ -51,7 +51,7 @@ class RlSection(Section):
     """Mean reward below which a task is left out as too hard."""
     highest_mean: float | None = None
     """Mean reward above which a task is left out as too easy."""
-    audited: Annotated[float, Field(ge=0.0, le=1.0)] = 0.125
+    audited: Annotated[float, Field(ge=0.0, le=1.0)] = 0.1
     """Share of the files of established workers for which a validator runs the model."""
     twice: Annotated[float, Field(ge=0.0, le=1.0)] = 0.05
     """Share of the files that two validators check without knowing it."""

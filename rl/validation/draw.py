@@ -30,7 +30,7 @@ class Shares:
         planted: For each audited file, how likely it is that a bad one is planted beside it.
     """
 
-    established: float = 0.125
+    established: float = 0.1
     twice: float = 0.05
     planted: float = 0.02
 
